@@ -1,0 +1,61 @@
+// The element types a tensor can have.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/bf16.h"
+#include "base/check.h"
+
+namespace quintet {
+
+enum class DType : std::uint8_t { kF32, kBF16, kI32, kI64 };
+
+constexpr std::int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBF16:
+      return 2;
+    case DType::kI64:
+      return 8;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+  }
+  return "?";
+}
+
+constexpr bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+
+template <class T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<float>() { return DType::kF32; }
+template <>
+constexpr DType dtype_of<bf16>() { return DType::kBF16; }
+template <>
+constexpr DType dtype_of<std::int32_t>() { return DType::kI32; }
+template <>
+constexpr DType dtype_of<std::int64_t>() { return DType::kI64; }
+
+// Calls body(T{}) with the C++ type of a floating dtype.
+template <class Body>
+decltype(auto) with_float_type(DType dtype, Body&& body) {
+  QT_CHECK(is_float(dtype), "expected a floating dtype, got {}", name_of(dtype));
+  return dtype == DType::kF32 ? body(float{}) : body(bf16{});
+}
+
+}  // namespace quintet

@@ -1,0 +1,246 @@
+#include "base/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::json;
+
+// A header longer than this describes no model; the format's own limit is the same.
+constexpr std::uint64_t kMaxHeader = 100'000'000;
+
+struct FileDType {
+  const char* name;
+  std::int64_t bits;
+};
+constexpr FileDType kFileDTypes[] = {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
+                                     {"F8_E4M3", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
+                                     {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32},
+                                     {"F64", 64}, {"I64", 64}, {"U64", 64}};
+
+std::int64_t size_of_file_dtype(const std::string& name) {
+  for (const FileDType& dtype : kFileDTypes) {
+    if (name == dtype.name) return dtype.bits / 8;
+  }
+  return 0;
+}
+
+// Parses JSON and notes any key that an object has twice: nlohmann keeps the last one silently.
+Json parse_strict(std::string_view text, std::string& duplicate) {
+  std::vector<std::set<std::string>> seen;
+  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) seen.emplace_back();
+    if (event == Json::parse_event_t::object_end && !seen.empty()) seen.pop_back();
+    if (event == Json::parse_event_t::key && !seen.empty() && duplicate.empty()) {
+      const auto key = value.get<std::string>();
+      if (!seen.back().insert(key).second) duplicate = key;
+    }
+    return true;
+  };
+  return Json::parse(text, watch, /*allow_exceptions=*/false);
+}
+
+bool as_size(const Json& value, std::int64_t& out) {
+  if (!value.is_number_integer()) return false;
+  if (value.is_number_unsigned()) {
+    if (value.get<std::uint64_t>() > (1ull << 60)) return false;
+  } else if (value.get<std::int64_t>() < 0) {
+    return false;
+  }
+  out = value.get<std::int64_t>();
+  return true;
+}
+
+struct Range {
+  std::int64_t begin, end;
+  const std::string* name;
+};
+
+}  // namespace
+
+Result<Safetensors> Safetensors::open(const Path& path) {
+  QT_ASSIGN(MappedFile file, MappedFile::open(path));
+  QT_ASSIGN(Safetensors result, parse(file.bytes(), path.string()));
+  result.file_.push_back(std::move(file));
+  return result;
+}
+
+Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const std::string& origin) {
+  if (file.size() < 8) {
+    return bad_input("{}: {} bytes are too few for a safetensors file; truncated?", origin,
+                     file.size());
+  }
+  std::uint64_t header_size = 0;
+  std::memcpy(&header_size, file.data(), 8);
+  if (header_size > kMaxHeader || header_size > file.size() - 8) {
+    return bad_input("{}: header of {} bytes announced, {} bytes are there; truncated or not safetensors",
+                     origin, header_size, file.size() - 8);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_size);
+  // Deep nesting would exhaust the parser's stack on destruction; a header has depth three.
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > 8) return bad_input("{}: header is nested too deeply", origin);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  std::string duplicate;
+  const Json header = parse_strict(text, duplicate);
+  if (header.is_discarded() || !header.is_object()) {
+    return bad_input("{}: header is not a JSON object", origin);
+  }
+  if (!duplicate.empty()) return bad_input("{}: \"{}\" appears twice in the header", origin, duplicate);
+
+  Safetensors result;
+  result.origin_ = origin;
+  const std::span<const std::byte> data = file.subspan(8 + header_size);
+  const auto data_size = static_cast<std::int64_t>(data.size());
+  std::vector<Range> ranges;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      if (!value.is_object()) return bad_input("{}: __metadata__ is not an object", origin);
+      for (const auto& [key, entry] : value.items()) {
+        if (!entry.is_string()) return bad_input("{}: __metadata__.{} is not a string", origin, key);
+        result.metadata_[key] = entry.get<std::string>();
+      }
+      continue;
+    }
+    const auto fail = [&, name = name](const std::string& why) {
+      return bad_input("{}: tensor \"{}\": {}", origin, name, why);
+    };
+    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets") || value.size() != 3) {
+      return fail("expected dtype, shape and data_offsets");
+    }
+    SafetensorsEntry entry;
+    if (!value["dtype"].is_string()) return fail("dtype is not a string");
+    entry.dtype = value["dtype"].get<std::string>();
+    std::int64_t bytes = size_of_file_dtype(entry.dtype);
+    if (bytes == 0) return fail(fmt::format("unknown dtype \"{}\"", entry.dtype));
+    if (!value["shape"].is_array()) return fail("shape is not a list");
+    for (const Json& dim : value["shape"]) {
+      std::int64_t size = 0;
+      if (!as_size(dim, size)) return fail("a dim of the shape is not a sensible size");
+      if (size != 0 && bytes > (std::int64_t{1} << 60) / size) return fail("shape is too large");
+      bytes *= size;
+      entry.shape.push_back(size);
+    }
+    const Json& offsets = value["data_offsets"];
+    std::int64_t begin = 0, end = 0;
+    if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], begin) ||
+        !as_size(offsets[1], end)) {
+      return fail("data_offsets is not a pair of sizes");
+    }
+    if (begin > end || end > data_size) {
+      return fail(fmt::format("bytes [{}, {}) lie outside the {} bytes of data; truncated?", begin, end,
+                              data_size));
+    }
+    if (end - begin != bytes) {
+      return fail(fmt::format("{} bytes given, its shape and dtype need {}", end - begin, bytes));
+    }
+    entry.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
+    const auto at = result.entries_.emplace(name, std::move(entry)).first;
+    ranges.push_back({begin, end, &at->first});
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  std::int64_t covered = 0;
+  for (const Range& range : ranges) {
+    if (range.begin != covered) {
+      return bad_input("{}: tensor \"{}\" {}", origin, *range.name,
+                       range.begin < covered ? "overlaps another one"
+                                             : fmt::format("leaves a gap of {} bytes before it",
+                                                           range.begin - covered));
+    }
+    covered = range.end;
+  }
+  if (covered != data_size) {
+    return bad_input("{}: {} bytes follow the last tensor", origin, data_size - covered);
+  }
+  return result;
+}
+
+Status Safetensors::check_float(const std::string& name, const std::vector<std::int64_t>& shape) const {
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) return bad_input("{}: tensor \"{}\" is missing", origin_, name);
+  if (at->second.shape != shape) {
+    return bad_input("{}: tensor \"{}\" has shape [{}], the model needs [{}]", origin_, name,
+                     fmt::join(at->second.shape, ", "), fmt::join(shape, ", "));
+  }
+  if (at->second.dtype != "F32" && at->second.dtype != "BF16") {
+    return bad_input("{}: tensor \"{}\" is {}; F32 and BF16 can be read", origin_, name, at->second.dtype);
+  }
+  return {};
+}
+
+Result<std::vector<float>> Safetensors::read_float(const std::string& name,
+                                                   const std::vector<std::int64_t>& shape) const {
+  QT_TRY(check_float(name, shape));
+  const SafetensorsEntry& entry = entries_.at(name);
+  // The bytes need not be aligned: they are copied before they are looked at.
+  if (entry.dtype == "F32") {
+    std::vector<float> values(entry.bytes.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+    return values;
+  }
+  std::vector<float> values(entry.bytes.size() / sizeof(bf16));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    bf16 value;
+    std::memcpy(&value, entry.bytes.data() + i * sizeof(bf16), sizeof(bf16));
+    values[i] = value;
+  }
+  return values;
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(
+    const Path& path, const std::vector<Item>& items,
+    const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::int64_t offset = 0;
+  for (const Item& item : items) {
+    std::int64_t bytes = size_of(item.dtype);
+    for (const std::int64_t dim : item.shape) bytes *= dim;
+    const char* dtype = item.dtype == DType::kF32    ? "F32"
+                        : item.dtype == DType::kBF16 ? "BF16"
+                        : item.dtype == DType::kI32  ? "I32"
+                                                     : "I64";
+    header[item.name] = {{"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data aligned
+  const std::uint64_t size = text.size();
+  QT_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  QT_TRY(file.write(std::as_bytes(std::span(&size, 1))));
+  QT_TRY(file.write(text));
+  return SafetensorsWriter(std::move(file), offset);
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  appended_ += static_cast<std::int64_t>(bytes.size());
+  return file_.write(bytes);
+}
+
+Status SafetensorsWriter::commit() {
+  QT_CHECK(appended_ == expected_, "{} bytes appended, {} declared", appended_, expected_);
+  return file_.commit();
+}
+
+}  // namespace quintet

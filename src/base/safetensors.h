@@ -1,0 +1,71 @@
+// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts
+// nothing: a file is either entirely sound or refused with the reason, before any tensor is used.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/files.h"
+#include "base/result.h"
+
+namespace quintet {
+
+struct SafetensorsEntry {
+  std::string dtype;  // as the file spells it: "F32", "BF16", ...
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;  // into the mapped file
+};
+
+class Safetensors {
+ public:
+  // Maps the file and checks the header: its length, every dtype, shape and offset, that tensors neither
+  // overlap nor leave gaps, that no name is twice, that nothing follows the last tensor.
+  static Result<Safetensors> open(const Path& path);
+  // The same on bytes at hand, which must outlive the result. `origin` names them in errors.
+  static Result<Safetensors> parse(std::span<const std::byte> file, const std::string& origin);
+
+  const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::string& origin() const { return origin_; }
+
+  // Whether a tensor is there, of that shape and a floating type we read.
+  Status check_float(const std::string& name, const std::vector<std::int64_t>& shape) const;
+  // Its values as float32; checked first.
+  Result<std::vector<float>> read_float(const std::string& name,
+                                        const std::vector<std::int64_t>& shape) const;
+
+ private:
+  Safetensors() = default;
+  std::string origin_;
+  std::vector<MappedFile> file_;  // none or one; keeps the bytes alive
+  std::map<std::string, SafetensorsEntry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes a file tensor by tensor, so that no more than one needs to be in memory. Declare all, then append the
+// bytes of each in the same order, then commit.
+class SafetensorsWriter {
+ public:
+  struct Item {
+    std::string name;
+    DType dtype = DType::kF32;
+    std::vector<std::int64_t> shape;
+  };
+  static Result<SafetensorsWriter> create(const Path& path, const std::vector<Item>& items,
+                                          const std::map<std::string, std::string>& metadata);
+  Status append(std::span<const std::byte> bytes);
+  // Refuses when fewer bytes were appended than declared. Before this, the file does not exist.
+  Status commit();
+
+ private:
+  SafetensorsWriter(AtomicFile file, std::int64_t expected)
+      : file_(std::move(file)), expected_(expected) {}
+  AtomicFile file_;
+  std::int64_t expected_ = 0, appended_ = 0;
+};
+
+}  // namespace quintet

@@ -1,0 +1,46 @@
+// Batches as the model takes them, and where they come from.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace quintet {
+
+// One micro-batch on the host; row-major, all rows of equal length.
+struct Batch {
+  std::int64_t sequences = 0, source_length = 0, target_length = 0;
+  std::vector<std::int32_t> source;   // [sequences, source_length]
+  std::vector<std::int32_t> lengths;  // [sequences]; empty when every source is full
+  std::vector<std::int32_t> target;   // [sequences, target_length], the decoder's input
+  std::vector<std::int32_t> labels;   // [sequences, target_length]; below zero: does not count
+
+  void resize(std::int64_t new_sequences, std::int64_t new_source, std::int64_t new_target) {
+    sequences = new_sequences;
+    source_length = new_source;
+    target_length = new_target;
+    source.assign(static_cast<std::size_t>(sequences * source_length), 0);
+    target.assign(static_cast<std::size_t>(sequences * target_length), 0);
+    labels.assign(static_cast<std::size_t>(sequences * target_length), -1);
+  }
+};
+
+// Refuses a batch with an id the model has no row for, naming it.
+Status check_ids(const Batch& batch, std::int64_t vocab_size);
+
+// The decoder's input: the labels one place to the right, beginning with `start`; a label that does not count
+// is read as `pad`.
+void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length, std::int32_t start,
+                 std::int32_t pad, std::span<std::int32_t> target);
+
+// An endless, numbered stream of examples: number i is a pure function of the source's configuration.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // Fills every row of a batch already sized, with examples first, first + 1, ...
+  virtual Status fill(std::int64_t first, Batch& batch) = 0;
+};
+
+}  // namespace quintet

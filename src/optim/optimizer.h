@@ -1,0 +1,33 @@
+// The end of a step: the norm of all gradients, and each unit's update, as ops on the units' flat tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/config.h"
+#include "program/program.h"
+
+namespace quintet {
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double clip_norm = 1.0;
+  double weight_decay = 0.0;
+  // AdamW
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  // Adafactor
+  double decay_rate = -0.8, epsilon1 = 1e-30, epsilon2 = 1e-3, clip_threshold = 1.0;
+  bool scale_parameter = true;
+
+  void list(FieldList& fields);
+};
+
+// Appends the update to a scheduled program: adds io.learning_rate and io.grad_norm, the optimizer's state
+// as resident tensors, and the ops. The master weights are the float32 working copy itself, or a tensor
+// "<unit>.master" of their own where the working copy is bf16.
+void emit_update(Program& program, const OptimizerConfig& config);
+
+// How a unit's optimizer tensors are called; checkpoints and initialisation find them so.
+std::string master_name(const std::string& unit);
+
+}  // namespace quintet

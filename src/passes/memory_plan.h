@@ -1,0 +1,14 @@
+// The last pass: gives every tensor its place. Lifetimes follow from the order of the ops, places from the
+// lifetimes; the arena's size is the peak, known before a byte is allocated.
+#pragma once
+
+#include "program/op_decl.h"
+#include "program/program.h"
+
+namespace quintet {
+
+// Adds the workspaces that ops want on `target`, then sets Tensor::offset of every tensor that is used and
+// Program::arena_bytes.
+void plan_memory(Program& program, const Target& target);
+
+}  // namespace quintet

@@ -1,0 +1,82 @@
+// What an op kind is, declared once: shape rule, gradient, cost, scratch memory, freedom to overwrite. The
+// builder, autodiff, recompute, the memory plan, the verifier, the dry run and the simulator all read this;
+// the executors add one kernel per kind and device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace quintet {
+
+class VjpContext;
+
+enum class Device : std::uint8_t { kCpu, kCuda };
+
+// The machine a program is planned for, as far as scratch memory depends on it.
+struct Target {
+  Device device = Device::kCpu;
+  int threads = 1;  // of the executor, on the CPU
+};
+
+// What the shape rule says of one result.
+struct TensorSpec {
+  std::string_view suffix;  // appended to the op's name to name this result
+  Shape shape;
+  DType dtype = DType::kF32;
+};
+
+// Whether the recompute pass may drop an op's results and run it again in the backward.
+enum class Redo : std::uint8_t {
+  kNever,  // has effects beyond its results, or holds the loss
+  kCheap,  // moves bytes, no matrix product: `selective` drops it
+  kFull    // `full` drops it
+};
+
+// Result `output` may take the storage of `input` when nothing reads that input afterwards.
+struct InPlace {
+  std::int8_t output = -1, input = -1;
+};
+
+struct OpDecl {
+  OpKind kind{};
+  std::string_view name;
+
+  // Shapes and dtypes of all results, from the inputs and attributes. Throws LogicError when the inputs do
+  // not fit together: only a bug in the model or a pass can cause that.
+  std::vector<TensorSpec> (*infer)(const OpView&) = nullptr;
+  // Emits the ops that compute the gradients of the inputs. Null: not differentiable.
+  void (*vjp)(VjpContext&) = nullptr;
+  // Floating-point operations of the matrix products, as the model's cost counts them. Null: none.
+  double (*flops)(const OpView&) = nullptr;
+  // Scratch bytes on a target. Null: none.
+  std::int64_t (*workspace)(const OpView&, const Target&) = nullptr;
+
+  Redo redo = Redo::kNever;
+  std::array<InPlace, 2> in_place = {};
+};
+
+// Each is defined in the file of its kind under program/ops/.
+extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNormBackwardDecl,
+    kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
+    kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
+    kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
+    kAdafactorApplyDecl, kZeroDecl;
+
+const OpDecl& declaration(OpKind kind);
+inline std::string_view name_of(OpKind kind) { return declaration(kind).name; }
+
+// Cost of an op, from its declaration. Bytes: every input read once, every output written once.
+double flops_of(const Program& program, const Op& op);
+double bytes_of(const Program& program, const Op& op);
+
+// Kernels and declarations agree on scratch layouts by these constants and helpers.
+inline std::int64_t aligned(std::int64_t bytes, std::int64_t to = 64) {
+  return (bytes + to - 1) / to * to;
+}
+
+}  // namespace quintet

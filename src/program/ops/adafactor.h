@@ -1,0 +1,60 @@
+// Adafactor (Shazeer and Stern, 2018) over a flat range of parameters. A matrix keeps the running means of
+// its squared gradient by row and by column, everything else one value an element. Four ops, because two
+// sums over a whole weight stand between the gradient and the update, and where a weight is sharded those
+// sums cross ranks:
+//
+//   sums      per weight: sum over columns and over rows of (scale g)^2 + eps1
+//   moments   running means from the sums, and the factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
+//   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight itself
+//   apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace quintet {
+
+// One weight (or the part of it that lies in this flat range).
+struct AdafactorSegment {
+  std::int64_t begin = 0, end = 0;  // elements of the flat range
+  std::int64_t first = 0;           // element of the weight that `begin` is
+  std::int64_t rows = 1, cols = 1;  // of the whole weight
+  bool factored = false;            // a matrix; else the state has one value for each element
+  std::int64_t state = 0;           // first element of its state: rows then cols, or rows*cols
+
+  std::int64_t state_size() const { return factored ? rows + cols : rows * cols; }
+};
+
+struct AdafactorAttrs {
+  float decay_rate = -0.8f, epsilon1 = 1e-30f, epsilon2 = 1e-3f;
+  float clip_threshold = 1, weight_decay = 0;
+  bool scale_parameter = true;
+  std::vector<AdafactorSegment> segments;
+  template <class Visit>
+  void visit(Visit&& visit) const {
+    visit("decay_rate", decay_rate);
+    visit("weights", segments.size());
+  }
+};
+
+namespace adafactor_sums {
+enum Inputs { kGrad, kScale };
+enum Outputs { kSums };  // f32 [state size]
+}  // namespace adafactor_sums
+
+namespace adafactor_moments {
+enum Inputs { kSums, kScale, kStep, kState };
+enum Outputs { kStateOut, kFactors };  // f32 [state size] each
+}  // namespace adafactor_moments
+
+namespace adafactor_rms {
+enum Inputs { kGrad, kScale, kFactors, kMaster };
+enum Outputs { kSquares };  // f32 [2 * weights]: of the update, of the weight
+}  // namespace adafactor_rms
+
+namespace adafactor_apply {
+enum Inputs { kGrad, kScale, kLearningRate, kFactors, kSquares, kMaster };
+enum Outputs { kMasterOut, kWorking };
+}  // namespace adafactor_apply
+
+}  // namespace quintet

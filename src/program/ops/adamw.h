@@ -1,0 +1,27 @@
+// AdamW with decoupled weight decay, over a flat range of parameters of any number of weights.
+//
+//   g = scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+//   w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+//
+// `w` is the float32 master. Where the working copy is bf16, the op rounds the new weights into it.
+#pragma once
+
+namespace quintet {
+
+struct AdamWAttrs {
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
+  template <class Visit>
+  void visit(Visit&& visit) const {
+    visit("b1", beta1);
+    visit("b2", beta2);
+    visit("eps", epsilon);
+    visit("decay", weight_decay);
+  }
+};
+
+namespace adamw {
+enum Inputs { kGrad, kScale, kLearningRate, kStep, kMaster, kM, kV };
+enum Outputs { kMasterOut, kMOut, kVOut, kWorking };  // the first three updated; kWorking optional
+}  // namespace adamw
+
+}  // namespace quintet

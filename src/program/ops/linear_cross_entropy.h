@@ -1,0 +1,44 @@
+// The output layer and the loss as one op: logits = scale * X W^T, cross-entropy against the labels, and
+// the gradients of both operands in the same pass. Tokens are taken in chunks, so the logits of a 250,112
+// word vocabulary never exist for more than `chunk` tokens.
+//
+//   loss[0] += sum over counted labels of (logsumexp - logit[label]) / count
+//   loss[1] += sum over counted labels of z_loss * logsumexp^2 / count
+//
+// and dX, dW are the gradients of loss[0] + loss[1]. Labels below zero do not count.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace quintet {
+
+struct LinearCrossEntropyAttrs {
+  std::int64_t chunk = 0;  // tokens whose logits exist at one time
+  float scale = 1;         // d_model^-0.5 where the head is tied to the embedding
+  float z_loss = 0;
+  template <class Visit>
+  void visit(Visit&& visit) const {
+    visit("chunk", chunk);
+    visit("scale", scale);
+    visit("z_loss", z_loss);
+  }
+};
+
+namespace linear_cross_entropy {
+enum Inputs { kX, kWeight, kLabels, kCount, kLossAddend, kDWeightAddend };  // addends optional
+enum Outputs { kLoss, kDx, kDWeight };  // f32 [2]; the gradients are kNone in evaluation
+
+// The CPU kernel's scratch, in floats: the chunk's logits, two losses for each of its tokens, and float32
+// copies of the chunk and of a block of the weight's rows with its gradient (used for bf16).
+struct Scratch {
+  std::int64_t logits, losses, chunk_copy, weight_rows, weight_copy;
+  static Scratch of(std::int64_t chunk, std::int64_t width, std::int64_t vocabulary) {
+    const std::int64_t rows = std::min<std::int64_t>(vocabulary, 1024);
+    return {chunk * vocabulary, 2 * chunk, 2 * chunk * width, rows, 2 * rows * width};
+  }
+  std::int64_t bytes() const { return 4 * (logits + losses + chunk_copy + weight_copy); }
+};
+}  // namespace linear_cross_entropy
+
+}  // namespace quintet

@@ -1,0 +1,25 @@
+#include "program/ops/update_scale.h"
+
+#include "base/check.h"
+#include "program/op_decl.h"
+
+namespace quintet {
+
+const OpDecl kSquaredNormDecl = {
+    .kind = OpKind::kSquaredNorm,
+    .name = "squared_norm",
+    .infer = [](const OpView& v) -> std::vector<TensorSpec> {
+      QT_CHECK(is_float(v.in(squared_norm::kX).dtype), "a norm of integers");
+      return {{"", Shape{1}, DType::kF32}};
+    },
+};
+
+const OpDecl kUpdateScaleDecl = {
+    .kind = OpKind::kUpdateScale,
+    .name = "update_scale",
+    .infer = [](const OpView&) -> std::vector<TensorSpec> {
+      return {{"norm", Shape{1}, DType::kF32}, {"scale", Shape{1}, DType::kF32}};
+    },
+};
+
+}  // namespace quintet

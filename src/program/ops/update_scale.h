@@ -1,0 +1,24 @@
+// From the squared norms of all gradients to the one factor the optimizer multiplies them with.
+#pragma once
+
+namespace quintet {
+
+// scale = min(1, clip_norm / (norm + 1e-6)), or 1 without clipping; NaN when the norm is not finite, which
+// tells the update ops to leave everything untouched.
+struct UpdateScaleAttrs {
+  float clip_norm = 0;  // 0: no clipping
+  template <class Visit>
+  void visit(Visit&& visit) const { visit("clip", clip_norm); }
+};
+
+namespace squared_norm {
+enum Inputs { kX };     // any floating tensor
+enum Outputs { kSum };  // f32 [1]
+}  // namespace squared_norm
+
+namespace update_scale {
+enum Inputs { kSquares };        // f32 [n]
+enum Outputs { kNorm, kScale };  // f32 [1] each
+}  // namespace update_scale
+
+}  // namespace quintet

@@ -1,0 +1,30 @@
+#include "program/program.h"
+
+#include "base/check.h"
+
+namespace quintet {
+
+TensorId Program::add_view(std::string name, TensorId of, std::int64_t byte_offset, Shape shape) {
+  const Tensor& whole = tensor(of);
+  const TensorId base = base_of(of);
+  Tensor view;
+  view.name = std::move(name);
+  view.shape = shape;
+  view.dtype = whole.dtype;
+  view.storage = whole.storage;
+  view.base = base;
+  view.base_offset = whole.base_offset + byte_offset;
+  QT_CHECK(view.base_offset >= 0 && view.base_offset + view.bytes() <= tensor(base).bytes(),
+           "view {} [{}, +{}) leaves {} of {} bytes", view.name, view.base_offset, view.bytes(),
+           tensor(base).name, tensor(base).bytes());
+  return add_tensor(std::move(view));
+}
+
+TensorId Program::find(std::string_view name) const {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].name == name) return static_cast<TensorId>(i);
+  }
+  return kNone;
+}
+
+}  // namespace quintet

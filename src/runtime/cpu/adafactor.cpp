@@ -1,0 +1,205 @@
+#include "program/ops/adafactor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/dtype.h"
+#include "base/parallel_for.h"
+#include "runtime/cpu/kernel.h"
+
+namespace quintet::cpu {
+namespace {
+
+// The part of row `row` of a weight that lies in its segment: columns [begin, end), found at flat[offset...].
+struct RowPart {
+  std::int64_t begin, end, offset;
+};
+RowPart row_part(const AdafactorSegment& s, std::int64_t row) {
+  const std::int64_t first = s.first, last = s.first + (s.end - s.begin);  // elements of the weight
+  const std::int64_t begin = std::clamp(first - row * s.cols, std::int64_t{0}, s.cols);
+  const std::int64_t end = std::clamp(last - row * s.cols, std::int64_t{0}, s.cols);
+  return {begin, end, s.begin + row * s.cols - first};
+}
+std::int64_t first_row(const AdafactorSegment& s) { return s.first / s.cols; }
+std::int64_t last_row(const AdafactorSegment& s) {
+  return (s.first + (s.end - s.begin) + s.cols - 1) / s.cols;
+}
+
+bool is_poisoned(float scale) { return std::isnan(scale); }
+
+template <class G>
+void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilon, float* sums) {
+  std::memset(sums, 0, static_cast<std::size_t>(s.state_size()) * sizeof(float));
+  const auto square = [=](G g) {
+    const float scaled = static_cast<float>(g) * scale;
+    return scaled * scaled + epsilon;
+  };
+  if (!s.factored) {
+    for (std::int64_t i = s.begin; i < s.end; ++i) sums[s.first + i - s.begin] = square(grad[i]);
+    return;
+  }
+  float *rows = sums, *cols = sums + s.rows;
+  parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+      const RowPart part = row_part(s, r);
+      const G* g = grad + part.offset;
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t c = part.begin; c < part.end; ++c) sum += square(g[c]);
+      rows[r] = sum;
+    }
+  });
+  parallel_for(s.cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = first_row(s); r < last_row(s); ++r) {
+      const RowPart part = row_part(s, r);
+      const G* g = grad + part.offset;
+#pragma omp simd
+      for (std::int64_t c = std::max(begin, part.begin); c < std::min(end, part.end); ++c) {
+        cols[c] += square(g[c]);
+      }
+    }
+  });
+}
+
+// Calls body(flat index, factor) along the elements of a segment's part of one row.
+template <class Body>
+void for_row(const AdafactorSegment& s, const float* factors, std::int64_t row, const Body& body) {
+  const RowPart part = row_part(s, row);
+  if (s.factored) {
+    const float r = factors[row];
+    const float* c = factors + s.rows;
+    for (std::int64_t i = part.begin; i < part.end; ++i) body(part.offset + i, r * c[i]);
+  } else {
+    const float* f = factors + row * s.cols;
+    for (std::int64_t i = part.begin; i < part.end; ++i) body(part.offset + i, f[i]);
+  }
+}
+
+}  // namespace
+
+void adafactor_sums(const OpContext& op) {
+  const auto& attrs = op.attrs<AdafactorAttrs>();
+  const float scale = *op.in_data<float>(adafactor_sums::kScale);
+  auto* sums = op.out_data<float>(adafactor_sums::kSums);
+  with_float_type(op.in(adafactor_sums::kGrad).dtype, [&]<class G>(G) {
+    const auto* grad = op.in_data<G>(adafactor_sums::kGrad);
+    for (const AdafactorSegment& s : attrs.segments) {
+      sums_of(s, grad, scale, attrs.epsilon1, sums + s.state);
+    }
+  });
+}
+
+void adafactor_moments(const OpContext& op) {
+  const auto& attrs = op.attrs<AdafactorAttrs>();
+  const auto* sums = op.in_data<float>(adafactor_moments::kSums);
+  const auto step = static_cast<double>(*op.in_data<std::int64_t>(adafactor_moments::kStep));
+  const auto beta2 = static_cast<float>(1 - std::pow(step, static_cast<double>(attrs.decay_rate)));
+  auto* state = op.out_data<float>(adafactor_moments::kStateOut);
+  auto* factors = op.out_data<float>(adafactor_moments::kFactors);
+  if (is_poisoned(*op.in_data<float>(adafactor_moments::kScale))) {
+    std::memset(factors, 0, static_cast<std::size_t>(op.out(adafactor_moments::kFactors).bytes()));
+    return;
+  }
+  for (const AdafactorSegment& s : attrs.segments) {
+    const float *sum = sums + s.state;
+    float *mean = state + s.state, *factor = factors + s.state;
+    const auto blend = [&](std::int64_t from, std::int64_t count, std::int64_t divisor) {
+      for (std::int64_t i = from; i < from + count; ++i) {
+        mean[i] = beta2 * mean[i] + (1 - beta2) * sum[i] / static_cast<float>(divisor);
+      }
+    };
+    if (!s.factored) {
+      blend(0, s.state_size(), 1);
+      for (std::int64_t i = 0; i < s.state_size(); ++i) factor[i] = 1 / std::sqrt(mean[i]);
+      continue;
+    }
+    blend(0, s.rows, s.cols);
+    blend(s.rows, s.cols, s.rows);
+    double total = 0;
+    for (std::int64_t i = 0; i < s.rows; ++i) total += static_cast<double>(mean[i]);
+    const auto row_mean = static_cast<float>(total / static_cast<double>(s.rows));
+    for (std::int64_t i = 0; i < s.rows; ++i) factor[i] = 1 / std::sqrt(mean[i] / row_mean);
+    for (std::int64_t i = s.rows; i < s.rows + s.cols; ++i) factor[i] = 1 / std::sqrt(mean[i]);
+  }
+}
+
+void adafactor_rms(const OpContext& op) {
+  const auto& attrs = op.attrs<AdafactorAttrs>();
+  const float scale = *op.in_data<float>(adafactor_rms::kScale);
+  const auto* factors = op.in_data<float>(adafactor_rms::kFactors);
+  const auto* master = op.in_data<float>(adafactor_rms::kMaster);
+  auto* squares = op.out_data<float>(adafactor_rms::kSquares);
+  with_float_type(op.in(adafactor_rms::kGrad).dtype, [&]<class G>(G) {
+    const auto* grad = op.in_data<G>(adafactor_rms::kGrad);
+    for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
+      const AdafactorSegment& s = attrs.segments[w];
+      const std::int64_t base = first_row(s), rows = last_row(s) - base;
+      double of_weight[kReduceBlocks] = {}, of_update[kReduceBlocks] = {};
+      const std::int64_t blocks = std::min(kReduceBlocks, rows);
+      parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t block = first; block < last; ++block) {
+          for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
+            float update = 0, weight = 0;
+            for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
+              const float u = static_cast<float>(grad[i]) * scale * factor;
+              update += u * u;
+              weight += master[i] * master[i];
+            });
+            of_update[block] += static_cast<double>(update);
+            of_weight[block] += static_cast<double>(weight);
+          }
+        }
+      });
+      double update = 0, weight = 0;
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        update += of_update[block];
+        weight += of_weight[block];
+      }
+      squares[2 * w] = static_cast<float>(update);
+      squares[2 * w + 1] = static_cast<float>(weight);
+    }
+  });
+}
+
+void adafactor_apply(const OpContext& op) {
+  const auto& attrs = op.attrs<AdafactorAttrs>();
+  const float scale = *op.in_data<float>(adafactor_apply::kScale);
+  if (is_poisoned(scale)) return;  // the gradients are not finite: leave everything as it was
+  const float rate = *op.in_data<float>(adafactor_apply::kLearningRate);
+  const auto* factors = op.in_data<float>(adafactor_apply::kFactors);
+  const auto* squares = op.in_data<float>(adafactor_apply::kSquares);
+  auto* master = op.out_data<float>(adafactor_apply::kMasterOut);
+  const auto run = [&]<class G, class W>(G, W* working) {
+    const auto* grad = op.in_data<G>(adafactor_apply::kGrad);
+    for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
+      const AdafactorSegment& s = attrs.segments[w];
+      const auto size = static_cast<float>(s.rows * s.cols);
+      const float update_rms = std::sqrt(squares[2 * w] / size);
+      const float weight_rms = std::sqrt(squares[2 * w + 1] / size);
+      const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
+      const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
+      const float keep = 1 - lr * attrs.weight_decay;
+      parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+          for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
+            const float updated =
+                master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
+            master[i] = updated;
+            if (working != nullptr) working[i] = static_cast<W>(updated);
+          });
+        }
+      });
+    }
+  };
+  with_float_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G g) {
+    if (op.has_out(adafactor_apply::kWorking)) {
+      with_float_type(op.out(adafactor_apply::kWorking).dtype,
+                      [&]<class W>(W) { run(g, op.out_data<W>(adafactor_apply::kWorking)); });
+    } else {
+      run(g, static_cast<float*>(nullptr));
+    }
+  });
+}
+
+}  // namespace quintet::cpu

@@ -1,0 +1,129 @@
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "base/parallel_for.h"
+#include "base/text.h"
+#include "runtime/cpu/kernel.h"
+#include "runtime/executor.h"
+
+namespace quintet {
+namespace {
+
+// Bytes the system can give without swapping; -1 when it does not say.
+std::int64_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string key, unit;
+  std::int64_t kib = 0;
+  while (info >> key >> kib) {
+    std::getline(info, unit);
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return -1;
+}
+
+// Zero-filled pages from the system, taken as they are first touched.
+class Arena {
+ public:
+  explicit Arena(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    data_ = data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    if (data_ != nullptr) ::munmap(data_, size_);
+  }
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_;
+};
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const Program& program, const Target& target)
+      : program_(program), threads_(target.threads),
+        arena_(static_cast<std::size_t>(program.arena_bytes)) {
+    steps_.reserve(program.ops.size());
+    for (const Op& op : program.ops) {
+      steps_.push_back({cpu::kernel_of(op.kind), cpu::OpContext(program, op, arena_.data())});
+    }
+  }
+  bool allocated() const { return arena_.data() != nullptr || arena_.size() == 0; }
+
+  void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) override {
+    if (!bytes.empty()) std::memcpy(locate(tensor, offset, bytes.size()), bytes.data(), bytes.size());
+  }
+  void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const override {
+    if (!bytes.empty()) std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
+  }
+
+  Status run() override {
+    omp_set_num_threads(threads_);
+    for (const Step& step : steps_) step.kernel(step.context);
+    return {};
+  }
+
+  Status run_timed(std::span<double> op_seconds) override {
+    using Clock = std::chrono::steady_clock;
+    QT_CHECK(op_seconds.size() == steps_.size(), "{} slots for {} ops", op_seconds.size(),
+             steps_.size());
+    omp_set_num_threads(threads_);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const auto start = Clock::now();
+      steps_[i].kernel(steps_[i].context);
+      op_seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    return {};
+  }
+
+  std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
+  const Program& program() const override { return program_; }
+
+ private:
+  struct Step {
+    cpu::Kernel kernel;
+    cpu::OpContext context;
+  };
+
+  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
+    const Tensor& t = program_.tensor(tensor);
+    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
+             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
+    return arena_.data() + program_.address_of(tensor) + offset;
+  }
+
+  const Program& program_;
+  const int threads_;
+  Arena arena_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target) {
+  const std::int64_t available = available_memory();
+  if (available >= 0 && program.arena_bytes > available) {
+    return make_error(ErrorCode::kOutOfMemory,
+                      "this step needs {} and the machine has {} free; a smaller micro-batch, "
+                      "recompute = \"full\" or optimizer.name = \"adafactor\" need less "
+                      "(`quintet plan` says how much)",
+                      human_bytes(static_cast<double>(program.arena_bytes)),
+                      human_bytes(static_cast<double>(available)));
+  }
+  auto executor = std::make_unique<CpuExecutor>(program, target);
+  if (!executor->allocated()) {
+    return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
+                      human_bytes(static_cast<double>(program.arena_bytes)));
+  }
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+// What a CPU kernel gets, and the table of them. A kernel is a plain function of one op kind; it may use the
+// OpenMP team through parallel_for, and allocates nothing.
+#pragma once
+
+#include <cstddef>
+
+#include "program/program.h"
+
+namespace quintet::cpu {
+
+// An op with its operands' addresses.
+class OpContext : public OpView {
+ public:
+  OpContext(const Program& program, const Op& op, std::byte* arena)
+      : OpView{program, op}, arena_(arena) {}
+
+  // Null where the slot is empty.
+  template <class T>
+  const T* in_data(int i) const {
+    return static_cast<const T*>(address(slot(op.inputs, i)));
+  }
+  template <class T>
+  T* out_data(int i) const {
+    return static_cast<T*>(address(slot(op.outputs, i)));
+  }
+  float* scratch() const { return static_cast<float*>(address(op.workspace)); }
+
+ private:
+  void* address(TensorId id) const {
+    return id < 0 ? nullptr : arena_ + program.address_of(id);
+  }
+  std::byte* arena_;
+};
+
+using Kernel = void (*)(const OpContext&);
+Kernel kernel_of(OpKind kind);
+
+}  // namespace quintet::cpu

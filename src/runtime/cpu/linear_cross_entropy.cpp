@@ -1,0 +1,202 @@
+#include "program/ops/linear_cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "base/parallel_for.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/kernel.h"
+#include "runtime/cpu/vector_math.h"
+
+namespace quintet::cpu {
+
+namespace lce = linear_cross_entropy;
+
+namespace {
+
+// T: type of x, weight and dx; G: type of the weight's gradient.
+template <class T, class G>
+class Chunks {
+ public:
+  explicit Chunks(const OpContext& op)
+      : op_(op),
+        attrs_(op.attrs<LinearCrossEntropyAttrs>()),
+        tokens_(op.in(lce::kX).shape.rows()),
+        width_(op.in(lce::kX).shape.cols()),
+        vocabulary_(op.in(lce::kWeight).shape.rows()),
+        chunk_(std::min(attrs_.chunk, tokens_)),
+        layout_(lce::Scratch::of(chunk_, width_, vocabulary_)),
+        logits_(op.scratch()),
+        losses_(logits_ + layout_.logits),
+        x_copy_(losses_ + layout_.losses),
+        dx_copy_(x_copy_ + chunk_ * width_),
+        w_copy_(dx_copy_ + chunk_ * width_),
+        dw_copy_(w_copy_ + layout_.weight_rows * width_) {
+    const float count = *op.in_data<float>(lce::kCount);
+    inverse_count_ = count > 0 ? 1.0f / count : 0.0f;
+  }
+
+  void run() {
+    const bool gradients = op_.has_out(lce::kDx);
+    double cross_entropy = 0, z_loss = 0;
+    bool first = !op_.has_in(lce::kDWeightAddend);
+    for (std::int64_t begin = 0; begin < tokens_; begin += chunk_) {
+      const std::int64_t rows = std::min(chunk_, tokens_ - begin);
+      compute_logits(begin, rows);
+      compute_losses(begin, rows, gradients);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        cross_entropy += losses_[2 * r];
+        z_loss += losses_[2 * r + 1];
+      }
+      if (gradients) accumulate_gradients(begin, rows, first);
+      first = false;
+    }
+    auto* loss = op_.out_data<float>(lce::kLoss);
+    const auto* addend = op_.in_data<float>(lce::kLossAddend);
+    loss[0] = (addend == nullptr ? 0.0f : addend[0]) +
+              static_cast<float>(cross_entropy * static_cast<double>(inverse_count_));
+    loss[1] = (addend == nullptr ? 0.0f : addend[1]) +
+              static_cast<float>(z_loss * static_cast<double>(inverse_count_));
+  }
+
+ private:
+  static constexpr bool kIsFloat = std::is_same_v<T, float>;
+
+  const float* x_rows(std::int64_t begin, std::int64_t rows) {
+    const T* x = op_.in_data<T>(lce::kX) + begin * width_;
+    if constexpr (kIsFloat) {
+      return x;
+    } else {
+      widen(x, x_copy_, rows * width_);
+      return x_copy_;
+    }
+  }
+
+  // Calls body(first row, rows, weight in float32) for the whole weight, or block after block where it has to
+  // be widened first.
+  template <class Body>
+  void for_weight_blocks(const Body& body) {
+    const T* weight = op_.in_data<T>(lce::kWeight);
+    if constexpr (kIsFloat) {
+      body(std::int64_t{0}, vocabulary_, weight);
+    } else {
+      for (std::int64_t v = 0; v < vocabulary_; v += layout_.weight_rows) {
+        const std::int64_t rows = std::min(layout_.weight_rows, vocabulary_ - v);
+        widen(weight + v * width_, w_copy_, rows * width_);
+        body(v, rows, w_copy_);
+      }
+    }
+  }
+
+  void compute_logits(std::int64_t begin, std::int64_t rows) {
+    const float* x = x_rows(begin, rows);
+    for_weight_blocks([&](std::int64_t v, std::int64_t count, const float* weight) {
+      gemm(false, true, rows, count, width_, attrs_.scale, x, width_, weight, width_, 0, logits_ + v,
+           vocabulary_);
+    });
+  }
+
+  // Turns each row of logits into its loss and, in place, its gradient.
+  void compute_losses(std::int64_t begin, std::int64_t rows, bool gradients) {
+    const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
+    parallel_for(rows, 1, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t r = first; r < last; ++r) {
+        float* row = logits_ + r * vocabulary_;
+        const std::int32_t label = labels[r];
+        if (label < 0) {
+          losses_[2 * r] = losses_[2 * r + 1] = 0;
+          if (gradients) std::memset(row, 0, static_cast<std::size_t>(vocabulary_) * sizeof(float));
+          continue;
+        }
+        if constexpr (!kIsFloat) {
+          // Logits are stored in the working precision, here as on a device.
+#pragma omp simd
+          for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
+        }
+        float max = row[0];
+#pragma omp simd reduction(max : max)
+        for (std::int64_t v = 0; v < vocabulary_; ++v) max = std::max(max, row[v]);
+        const float label_logit = row[label];
+        const float log_sum_exp = max + std::log(exponentials(row, max));
+        losses_[2 * r] = log_sum_exp - label_logit;
+        losses_[2 * r + 1] = attrs_.z_loss * log_sum_exp * log_sum_exp;
+        if (!gradients) continue;
+        // d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count
+        const float factor =
+            std::exp(max - log_sum_exp) * (1 + 2 * attrs_.z_loss * log_sum_exp) * inverse_count_;
+#pragma omp simd
+        for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] *= factor;
+        row[label] -= inverse_count_;
+        if constexpr (!kIsFloat) {
+#pragma omp simd
+          for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
+        }
+      }
+    });
+  }
+
+  // Replaces a row by exp(row - max) and returns the sum, added up in blocks: a plain float32 sum over 250,112
+  // words would lose four digits.
+  float exponentials(float* row, float max) const {
+    double total = 0;
+    constexpr std::int64_t kBlock = 1024;
+    for (std::int64_t v = 0; v < vocabulary_; v += kBlock) {
+      const std::int64_t end = std::min(v + kBlock, vocabulary_);
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = v; i < end; ++i) {
+        row[i] = fast_exp(row[i] - max);
+        sum += row[i];
+      }
+      total += static_cast<double>(sum);
+    }
+    return static_cast<float>(total);
+  }
+
+  void accumulate_gradients(std::int64_t begin, std::int64_t rows, bool overwrite) {
+    const float* x = x_rows(begin, rows);
+    T* dx_out = op_.out_data<T>(lce::kDx) + begin * width_;
+    float* dx = dx_copy_;
+    if constexpr (kIsFloat) dx = dx_out;
+    G* dw = op_.out_data<G>(lce::kDWeight);
+    for_weight_blocks([&](std::int64_t v, std::int64_t count, const float* weight) {
+      gemm(false, false, rows, width_, count, attrs_.scale, logits_ + v, vocabulary_, weight, width_,
+           v == 0 ? 0.0f : 1.0f, dx, width_);
+    });
+    if constexpr (!kIsFloat) narrow(dx, dx_out, rows * width_);
+    if constexpr (std::is_same_v<G, float>) {
+      gemm(true, false, vocabulary_, width_, rows, attrs_.scale, logits_, vocabulary_, x, width_,
+           overwrite ? 0.0f : 1.0f, dw, width_);
+    } else {
+      for (std::int64_t v = 0; v < vocabulary_; v += layout_.weight_rows) {
+        const std::int64_t count = std::min(layout_.weight_rows, vocabulary_ - v);
+        if (!overwrite) widen(dw + v * width_, dw_copy_, count * width_);
+        gemm(true, false, count, width_, rows, attrs_.scale, logits_ + v, vocabulary_, x, width_,
+             overwrite ? 0.0f : 1.0f, dw_copy_, width_);
+        narrow(dw_copy_, dw + v * width_, count * width_);
+      }
+    }
+  }
+
+  const OpContext& op_;
+  const LinearCrossEntropyAttrs& attrs_;
+  const std::int64_t tokens_, width_, vocabulary_, chunk_;
+  const lce::Scratch layout_;
+  float *const logits_, *const losses_, *const x_copy_, *const dx_copy_, *const w_copy_, *const dw_copy_;
+  float inverse_count_ = 0;
+};
+
+}  // namespace
+
+void linear_cross_entropy(const OpContext& op) {
+  const DType dtype = op.in(lce::kX).dtype;
+  const DType grad_dtype = op.has_out(lce::kDWeight) ? op.out(lce::kDWeight).dtype : dtype;
+  with_float_type(dtype, [&]<class T>(T) {
+    with_float_type(grad_dtype, [&]<class G>(G) { Chunks<T, G>(op).run(); });
+  });
+}
+
+}  // namespace quintet::cpu

@@ -1,0 +1,52 @@
+// Runs a program, step after step, on one device. Storage is one arena of exactly Program::arena_bytes,
+// allocated once; a step allocates nothing and decides nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "program/op_decl.h"
+#include "program/program.h"
+
+namespace quintet {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Copies bytes into or out of a tensor, `offset` bytes from its start. Not while a step runs. The host
+  // writes parameters, optimizer state and io before the first step; everything else is the program's.
+  virtual void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const = 0;
+
+  // Executes the program once.
+  virtual Status run() = 0;
+  // The same, and adds the seconds each op took to op_seconds[op]; slower, for profiles.
+  virtual Status run_timed(std::span<double> op_seconds) = 0;
+
+  // What the arena really takes, for comparison with the plan.
+  virtual std::int64_t arena_bytes() const = 0;
+  virtual const Program& program() const = 0;
+
+  // Typed convenience for whole small tensors.
+  template <class T>
+  void write_all(TensorId tensor, std::span<const T> values) {
+    write(tensor, 0, std::as_bytes(values));
+  }
+  template <class T>
+  std::vector<T> read_all(TensorId tensor) const {
+    std::vector<T> values(static_cast<std::size_t>(program().tensor(tensor).shape.numel()));
+    read(tensor, 0, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+};
+
+// The program must be planned for `target` and must outlive the executor. Fails when the device has not
+// enough free memory, before anything is allocated.
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target);
+
+}  // namespace quintet

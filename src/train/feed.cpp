@@ -1,0 +1,45 @@
+#include "train/feed.h"
+
+namespace quintet {
+namespace {
+
+void write_part(Executor& executor, TensorId tensor, std::int32_t index,
+                const std::vector<std::int32_t>& values) {
+  executor.write(tensor, index * static_cast<std::int64_t>(values.size() * sizeof(std::int32_t)),
+                 std::as_bytes(std::span(values)));
+}
+
+}  // namespace
+
+Status feed(Executor& executor, std::int32_t index, const Batch& batch, std::int64_t vocab_size) {
+  QT_TRY(check_ids(batch, vocab_size));
+  const StepIo& io = executor.program().io;
+  write_part(executor, io.source_ids, index, batch.source);
+  write_part(executor, io.target_ids, index, batch.target);
+  write_part(executor, io.labels, index, batch.labels);
+  if (io.source_lengths != kNone) {
+    const std::vector<std::int32_t> full(static_cast<std::size_t>(batch.sequences),
+                                         static_cast<std::int32_t>(batch.source_length));
+    write_part(executor, io.source_lengths, index, batch.lengths.empty() ? full : batch.lengths);
+  } else if (!batch.lengths.empty()) {
+    return bad_input("a batch with sequences shorter than {} in a run compiled for full ones",
+                     batch.source_length);
+  }
+  return {};
+}
+
+Result<StepResult> run_step(Executor& executor, std::int64_t step, double learning_rate) {
+  const StepIo& io = executor.program().io;
+  executor.write_all<std::int64_t>(io.step, std::span(&step, 1));
+  if (io.learning_rate != kNone) {
+    const auto rate = static_cast<float>(learning_rate);
+    executor.write_all<float>(io.learning_rate, std::span(&rate, 1));
+  }
+  QT_TRY(executor.run());
+  const auto loss = executor.read_all<float>(io.loss);
+  StepResult result{static_cast<double>(loss[0]), static_cast<double>(loss[1]), 0};
+  if (io.grad_norm != kNone) result.grad_norm = static_cast<double>(executor.read_all<float>(io.grad_norm)[0]);
+  return result;
+}
+
+}  // namespace quintet

@@ -1,0 +1,22 @@
+// Puts a batch where a step's program expects it.
+#pragma once
+
+#include "base/result.h"
+#include "data/batch.h"
+#include "runtime/executor.h"
+
+namespace quintet {
+
+// Writes micro-batch `index` of the next step. Refuses ids outside the vocabulary and lengths outside the
+// source, before anything is written.
+Status feed(Executor& executor, std::int32_t index, const Batch& batch, std::int64_t vocab_size);
+
+struct StepResult {
+  double loss = 0;      // cross-entropy, mean over the counted labels of the step
+  double z_loss = 0;
+  double grad_norm = 0;  // before clipping
+};
+// Runs one step on what was fed.
+Result<StepResult> run_step(Executor& executor, std::int64_t step, double learning_rate);
+
+}  // namespace quintet
