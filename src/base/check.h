@@ -1,10 +1,10 @@
 // Checks for our own mistakes. What a user can cause is a Result (result.h), never one of these.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
+
+#include <fmt/format.h>
 
 namespace quintet {
 
@@ -21,9 +21,9 @@ class LogicError : public std::logic_error {
 }  // namespace quintet
 
 // QT_CHECK(i < n, "slot {} of {}", i, n): always on; the message is formatted only on failure.
-#define QT_CHECK(condition, ...)                                                            \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]] {                                                        \
-      ::quintet::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));  \
-    }                                                                                       \
+#define QT_CHECK(condition, ...)                                                           \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::quintet::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                      \
   } while (false)

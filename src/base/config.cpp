@@ -2,14 +2,14 @@
 
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
 
 #include "base/text.h"
 
@@ -128,7 +128,8 @@ struct Setter {
       const std::string near = nearest(*v, choices);
       return usage_error("{}: {} = \"{}\": expected one of {}{} ({})", given.origin, field.key, *v,
                          join(choices, ", "),
-                         near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near), field.doc);
+                         near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near),
+                         field.doc);
     }
     *target = *v;
     return {};
@@ -156,8 +157,9 @@ Error unknown_key(const std::string& key, const ConfigValue& value, const FieldL
       if (candidate.substr(candidate.find('.') + 1) == name) near = candidate;
     }
   }
-  return usage_error("{}: unknown key {}{}; `quintet config --help-all` lists them all", value.origin,
-                     key, near.empty() ? "" : fmt::format(", did you mean {}?", near));
+  return usage_error("{}: unknown key {}{}; `quintet config --help-all` lists them all",
+                     value.origin, key,
+                     near.empty() ? "" : fmt::format(", did you mean {}?", near));
 }
 
 }  // namespace
@@ -181,8 +183,8 @@ Result<ConfigValues> parse_config(std::string_view text, const std::string& orig
       const std::string where = position(origin, value.source());
       auto scalar = scalar_of(value);
       if (!scalar) {
-        return usage_error("{}: {} must be a boolean, a number, a string or a list of strings", where,
-                           key);
+        return usage_error("{}: {} must be a boolean, a number, a string or a list of strings",
+                           where, key);
       }
       values[key] = {std::move(*scalar), where};
     }

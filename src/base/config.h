@@ -1,10 +1,11 @@
-// Configuration as data. A section is a plain struct that lists its fields once, with the documentation
-// and the limits of each; from that one list values are read (TOML file, then --set), checked, printed
-// back and documented. Nothing is accepted that no field claims.
+// Configuration as data. A section is a plain struct that lists its fields once, with the
+// documentation and the limits of each; from that one list values are read (TOML file, then --set),
+// checked, printed back and documented. Nothing is accepted that no field claims.
 //
 //   struct OptimizerConfig {
 //     double beta1 = 0.9;
-//     void list(FieldList& fields) { fields.add("beta1", beta1, "decay of the first moment", between(0, 1)); }
+//     void list(FieldList& fields) { fields.add("beta1", beta1, "decay of the first moment",
+//     between(0, 1)); }
 //   };
 #pragma once
 
@@ -25,9 +26,15 @@ struct Limits {
   double min = -1e300, max = 1e300;
   std::vector<std::string> choices;
 };
-inline Limits at_least(double min) { return {.min = min, .choices = {}}; }
-inline Limits between(double min, double max) { return {min, max, {}}; }
-inline Limits one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
+inline Limits at_least(double min) {
+  return {.min = min, .choices = {}};
+}
+inline Limits between(double min, double max) {
+  return {min, max, {}};
+}
+inline Limits one_of(std::vector<std::string> choices) {
+  return {.choices = std::move(choices)};
+}
 
 struct Field {
   std::string key;  // "section.name"

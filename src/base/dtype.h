@@ -38,18 +38,28 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-constexpr bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+constexpr bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16;
+}
 
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::kF32; }
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType dtype_of<bf16>() { return DType::kBF16; }
+constexpr DType dtype_of<bf16>() {
+  return DType::kBF16;
+}
 template <>
-constexpr DType dtype_of<std::int32_t>() { return DType::kI32; }
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType dtype_of<std::int64_t>() { return DType::kI64; }
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::kI64;
+}
 
 // Calls body(T{}) with the C++ type of a floating dtype.
 template <class Body>

@@ -1,14 +1,14 @@
 #include "base/files.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <system_error>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace quintet {
 namespace {
@@ -69,13 +69,16 @@ Result<MappedFile> MappedFile::open(const Path& path) {
   MappedFile map;
   if (size == 0) return map;  // mmap refuses an empty range; an empty span says the same
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return io_error("{}: cannot map: {}", path.string(), std::strerror(errno));
+  if (data == MAP_FAILED)
+    return io_error("{}: cannot map: {}", path.string(), std::strerror(errno));
   map.data_ = static_cast<const std::byte*>(data);
   map.size_ = size;
   return map;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+MappedFile::MappedFile(MappedFile&& other) noexcept {
+  *this = std::move(other);
+}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
@@ -90,8 +93,7 @@ MappedFile::~MappedFile() {
 Result<AtomicFile> AtomicFile::create(const Path& path) {
   Path temporary = path;
   temporary += ".tmp";
-  const int descriptor =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) {
     return io_error("{}: cannot create: {}", temporary.string(), std::strerror(errno));
   }

@@ -34,8 +34,8 @@ class MappedFile {
 };
 
 // Writes a file under a temporary name beside `path` and renames it into place on commit(), after
-// flushing it to the disk. Destroyed without commit(), it leaves nothing behind: a reader never sees half
-// a file, and an existing file survives a failed write.
+// flushing it to the disk. Destroyed without commit(), it leaves nothing behind: a reader never
+// sees half a file, and an existing file survives a failed write.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const Path& path);

@@ -1,10 +1,11 @@
-// Messages for people, on standard error, so that standard output stays what a command was asked to print.
+// Messages for people, on standard error, so that standard output stays what a command was asked to
+// print.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <cstdio>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace quintet {
 

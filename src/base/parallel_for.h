@@ -1,17 +1,17 @@
 // The one place where kernels meet threads: a range split into equal pieces over the OpenMP team.
 //
-// Bodies must write disjoint data; results must not depend on how the range was split (reductions use a
-// fixed number of pieces, see reduce_in_blocks). Nested calls run on the calling thread.
+// Bodies must write disjoint data; results must not depend on how the range was split (reductions
+// use a fixed number of pieces, see reduce_in_blocks). Nested calls run on the calling thread.
 #pragma once
-
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
 
+#include <omp.h>
+
 #if defined(__SANITIZE_THREAD__)
-// libgomp is not instrumented, so ThreadSanitizer does not see its fork and join. Telling it about them
-// here keeps real races between bodies visible and the runtime's own synchronisation silent.
+// libgomp is not instrumented, so ThreadSanitizer does not see its fork and join. Telling it about
+// them here keeps real races between bodies visible and the runtime's own synchronisation silent.
 extern "C" void __tsan_acquire(void*);
 extern "C" void __tsan_release(void*);
 #define QT_TSAN_ACQUIRE(address) __tsan_acquire(address)
@@ -24,9 +24,12 @@ extern "C" void __tsan_release(void*);
 namespace quintet {
 
 // Threads a parallel_for may use now.
-inline int thread_count() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+inline int thread_count() {
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+}
 
-// Calls body(begin, end, thread) over [0, count) cut at multiples of `grain`; at most one call a thread.
+// Calls body(begin, end, thread) over [0, count) cut at multiples of `grain`; at most one call a
+// thread.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
   const std::int64_t grains = (count + grain - 1) / grain;
@@ -49,7 +52,8 @@ void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
   QT_TSAN_ACQUIRE(&join);
 }
 
-// Calls body(item, thread) for every item of [0, count), handed out one by one: for items of unequal cost.
+// Calls body(item, thread) for every item of [0, count), handed out one by one: for items of
+// unequal cost.
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const int threads = static_cast<int>(std::min<std::int64_t>(thread_count(), count));
@@ -70,8 +74,8 @@ void parallel_items(std::int64_t count, const Body& body) {
   QT_TSAN_ACQUIRE(&join);
 }
 
-// Sums body(begin, end) over fixed blocks of [0, count), always in the same order: the result is the same
-// whatever the number of threads. Partial sums are doubles, at most kReduceBlocks of them.
+// Sums body(begin, end) over fixed blocks of [0, count), always in the same order: the result is
+// the same whatever the number of threads. Partial sums are doubles, at most kReduceBlocks of them.
 inline constexpr std::int64_t kReduceBlocks = 64;
 template <class Body>
 double reduce_in_blocks(std::int64_t count, const Body& body) {

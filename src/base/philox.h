@@ -1,6 +1,6 @@
-// Philox4x32-10, a counter-based random generator (Salmon et al., 2011): the value at an index is a pure
-// function of (seed, stream, index), so initial weights and dropout masks do not depend on which rank,
-// thread or device computes them.
+// Philox4x32-10, a counter-based random generator (Salmon et al., 2011): the value at an index is a
+// pure function of (seed, stream, index), so initial weights and dropout masks do not depend on
+// which rank, thread or device computes them.
 #pragma once
 
 #include <array>
@@ -12,8 +12,10 @@ namespace quintet {
 // Four random words for one counter value.
 constexpr std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t stream,
                                               std::uint64_t index) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(index), c1 = static_cast<std::uint32_t>(index >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(stream), c3 = static_cast<std::uint32_t>(stream >> 32);
+  std::uint32_t c0 = static_cast<std::uint32_t>(index),
+                c1 = static_cast<std::uint32_t>(index >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(stream),
+                c3 = static_cast<std::uint32_t>(stream >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * c0;
@@ -56,7 +58,8 @@ class PhiloxSequence {
     std::uint64_t product = std::uint64_t{next()} * bound;
     if (static_cast<std::uint32_t>(product) < bound) {
       const std::uint32_t threshold = -bound % bound;
-      while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next()} * bound;
+      while (static_cast<std::uint32_t>(product) < threshold)
+        product = std::uint64_t{next()} * bound;
     }
     return static_cast<std::uint32_t>(product >> 32);
   }

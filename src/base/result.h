@@ -1,13 +1,13 @@
-// What can fail in use returns a Result<T>: a value, or an Error that says what was wrong, where, what
-// was expected and what to do. Exceptions are for our own mistakes only (check.h).
+// What can fail in use returns a Result<T>: a value, or an Error that says what was wrong, where,
+// what was expected and what to do. Exceptions are for our own mistakes only (check.h).
 #pragma once
-
-#include <fmt/format.h>
 
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 
@@ -93,17 +93,17 @@ class [[nodiscard]] Status {
 #define QT_CONCAT(a, b) QT_CONCAT_(a, b)
 
 // QT_TRY(status_expression): returns its error from the enclosing function.
-#define QT_TRY(expression)                                                \
-  do {                                                                    \
-    if (auto&& qt_status = (expression); !qt_status.ok()) {               \
-      return qt_status.error();                                           \
-    }                                                                     \
+#define QT_TRY(expression)                                  \
+  do {                                                      \
+    if (auto&& qt_status = (expression); !qt_status.ok()) { \
+      return qt_status.error();                             \
+    }                                                       \
   } while (false)
 
 // QT_ASSIGN(auto x, result_expression): x becomes the value, or the error is returned.
 #define QT_ASSIGN(declaration, expression) \
   QT_ASSIGN_(QT_CONCAT(qt_result_, __LINE__), declaration, expression)
-#define QT_ASSIGN_(result, declaration, expression)    \
-  auto result = (expression);                          \
-  if (!result.ok()) return std::move(result).error();  \
+#define QT_ASSIGN_(result, declaration, expression)   \
+  auto result = (expression);                         \
+  if (!result.ok()) return std::move(result).error(); \
   declaration = std::move(result).value()

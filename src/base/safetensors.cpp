@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fmt/ranges.h>
-
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace quintet {
 namespace {
@@ -19,10 +19,10 @@ struct FileDType {
   const char* name;
   std::int64_t bits;
 };
-constexpr FileDType kFileDTypes[] = {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
+constexpr FileDType kFileDTypes[] = {{"BOOL", 8},    {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
                                      {"F8_E4M3", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-                                     {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32},
-                                     {"F64", 64}, {"I64", 64}, {"U64", 64}};
+                                     {"BF16", 16},   {"I32", 32}, {"U32", 32}, {"F32", 32},
+                                     {"F64", 64},    {"I64", 64}, {"U64", 64}};
 
 std::int64_t size_of_file_dtype(const std::string& name) {
   for (const FileDType& dtype : kFileDTypes) {
@@ -79,8 +79,9 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
   std::uint64_t header_size = 0;
   std::memcpy(&header_size, file.data(), 8);
   if (header_size > kMaxHeader || header_size > file.size() - 8) {
-    return bad_input("{}: header of {} bytes announced, {} bytes are there; truncated or not safetensors",
-                     origin, header_size, file.size() - 8);
+    return bad_input(
+        "{}: header of {} bytes announced, {} bytes are there; truncated or not safetensors",
+        origin, header_size, file.size() - 8);
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_size);
   // Deep nesting would exhaust the parser's stack on destruction; a header has depth three.
@@ -104,7 +105,8 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
   if (header.is_discarded() || !header.is_object()) {
     return bad_input("{}: header is not a JSON object", origin);
   }
-  if (!duplicate.empty()) return bad_input("{}: \"{}\" appears twice in the header", origin, duplicate);
+  if (!duplicate.empty())
+    return bad_input("{}: \"{}\" appears twice in the header", origin, duplicate);
 
   Safetensors result;
   result.origin_ = origin;
@@ -115,7 +117,8 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
     if (name == "__metadata__") {
       if (!value.is_object()) return bad_input("{}: __metadata__ is not an object", origin);
       for (const auto& [key, entry] : value.items()) {
-        if (!entry.is_string()) return bad_input("{}: __metadata__.{} is not a string", origin, key);
+        if (!entry.is_string())
+          return bad_input("{}: __metadata__.{} is not a string", origin, key);
         result.metadata_[key] = entry.get<std::string>();
       }
       continue;
@@ -147,8 +150,8 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
       return fail("data_offsets is not a pair of sizes");
     }
     if (begin > end || end > data_size) {
-      return fail(fmt::format("bytes [{}, {}) lie outside the {} bytes of data; truncated?", begin, end,
-                              data_size));
+      return fail(fmt::format("bytes [{}, {}) lie outside the {} bytes of data; truncated?", begin,
+                              end, data_size));
     }
     if (end - begin != bytes) {
       return fail(fmt::format("{} bytes given, its shape and dtype need {}", end - begin, bytes));
@@ -176,7 +179,8 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
   return result;
 }
 
-Status Safetensors::check_float(const std::string& name, const std::vector<std::int64_t>& shape) const {
+Status Safetensors::check_float(const std::string& name,
+                                const std::vector<std::int64_t>& shape) const {
   const auto at = entries_.find(name);
   if (at == entries_.end()) return bad_input("{}: tensor \"{}\" is missing", origin_, name);
   if (at->second.shape != shape) {
@@ -184,7 +188,8 @@ Status Safetensors::check_float(const std::string& name, const std::vector<std::
                      fmt::join(at->second.shape, ", "), fmt::join(shape, ", "));
   }
   if (at->second.dtype != "F32" && at->second.dtype != "BF16") {
-    return bad_input("{}: tensor \"{}\" is {}; F32 and BF16 can be read", origin_, name, at->second.dtype);
+    return bad_input("{}: tensor \"{}\" is {}; F32 and BF16 can be read", origin_, name,
+                     at->second.dtype);
   }
   return {};
 }
@@ -221,7 +226,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
                         : item.dtype == DType::kBF16 ? "BF16"
                         : item.dtype == DType::kI32  ? "I32"
                                                      : "I64";
-    header[item.name] = {{"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
+    header[item.name] = {
+        {"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();

@@ -1,5 +1,6 @@
-// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts
-// nothing: a file is either entirely sound or refused with the reason, before any tensor is used.
+// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. The reader
+// trusts nothing: a file is either entirely sound or refused with the reason, before any tensor is
+// used.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct SafetensorsEntry {
 
 class Safetensors {
  public:
-  // Maps the file and checks the header: its length, every dtype, shape and offset, that tensors neither
-  // overlap nor leave gaps, that no name is twice, that nothing follows the last tensor.
+  // Maps the file and checks the header: its length, every dtype, shape and offset, that tensors
+  // neither overlap nor leave gaps, that no name is twice, that nothing follows the last tensor.
   static Result<Safetensors> open(const Path& path);
   // The same on bytes at hand, which must outlive the result. `origin` names them in errors.
   static Result<Safetensors> parse(std::span<const std::byte> file, const std::string& origin);
@@ -46,8 +47,8 @@ class Safetensors {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes a file tensor by tensor, so that no more than one needs to be in memory. Declare all, then append the
-// bytes of each in the same order, then commit.
+// Writes a file tensor by tensor, so that no more than one needs to be in memory. Declare all, then
+// append the bytes of each in the same order, then commit.
 class SafetensorsWriter {
  public:
   struct Item {

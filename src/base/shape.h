@@ -1,12 +1,12 @@
 // A tensor's shape: up to four dims, row-major, the last one contiguous.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 

@@ -1,11 +1,11 @@
 #include "base/text.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace quintet {
 

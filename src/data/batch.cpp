@@ -5,13 +5,14 @@
 namespace quintet {
 
 Status check_ids(const Batch& batch, std::int64_t vocab_size) {
-  const auto check = [&](const char* what, const std::vector<std::int32_t>& ids, std::int64_t length,
-                         std::int32_t lowest) -> Status {
+  const auto check = [&](const char* what, const std::vector<std::int32_t>& ids,
+                         std::int64_t length, std::int32_t lowest) -> Status {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < lowest || ids[i] >= vocab_size) {
-        return bad_input("{} id {} (sequence {}, position {}) is outside the model's vocabulary of {}",
-                         what, ids[i], static_cast<std::int64_t>(i) / length,
-                         static_cast<std::int64_t>(i) % length, vocab_size);
+        return bad_input(
+            "{} id {} (sequence {}, position {}) is outside the model's vocabulary of {}", what,
+            ids[i], static_cast<std::int64_t>(i) / length, static_cast<std::int64_t>(i) % length,
+            vocab_size);
       }
     }
     return {};
@@ -28,8 +29,8 @@ Status check_ids(const Batch& batch, std::int64_t vocab_size) {
   return {};
 }
 
-void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length, std::int32_t start,
-                 std::int32_t pad, std::span<std::int32_t> target) {
+void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length,
+                 std::int32_t start, std::int32_t pad, std::span<std::int32_t> target) {
   QT_CHECK(labels.size() == target.size(), "{} labels, {} targets", labels.size(), target.size());
   const auto length = static_cast<std::size_t>(target_length);
   for (std::size_t i = 0; i < labels.size(); ++i) {

@@ -30,12 +30,13 @@ struct Batch {
 // Refuses a batch with an id the model has no row for, naming it.
 Status check_ids(const Batch& batch, std::int64_t vocab_size);
 
-// The decoder's input: the labels one place to the right, beginning with `start`; a label that does not count
-// is read as `pad`.
-void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length, std::int32_t start,
-                 std::int32_t pad, std::span<std::int32_t> target);
+// The decoder's input: the labels one place to the right, beginning with `start`; a label that does
+// not count is read as `pad`.
+void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length,
+                 std::int32_t start, std::int32_t pad, std::span<std::int32_t> target);
 
-// An endless, numbered stream of examples: number i is a pure function of the source's configuration.
+// An endless, numbered stream of examples: number i is a pure function of the source's
+// configuration.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;

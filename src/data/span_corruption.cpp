@@ -8,9 +8,9 @@
 namespace quintet {
 namespace {
 
-// Walks through the parts of `total` split into `parts` non-empty parts, uniformly over all such splits:
-// each of the total - 1 places between two items is a cut or not, and a cut is drawn with the probability
-// that keeps every choice of parts - 1 cuts equally likely.
+// Walks through the parts of `total` split into `parts` non-empty parts, uniformly over all such
+// splits: each of the total - 1 places between two items is a cut or not, and a cut is drawn with
+// the probability that keeps every choice of parts - 1 cuts equally likely.
 class Composition {
  public:
   Composition(std::int64_t total, std::int64_t parts) : places_(total - 1), cuts_(parts - 1) {}
@@ -38,8 +38,8 @@ class Composition {
 SpanCounts span_counts(std::int64_t tokens, const SpanCorruptionConfig& config) {
   // float32 and ties to even, as the reference computes them.
   const auto length = static_cast<float>(tokens);
-  const auto noise = static_cast<std::int64_t>(
-      std::nearbyint(length * static_cast<float>(config.noise_density)));
+  const auto noise =
+      static_cast<std::int64_t>(std::nearbyint(length * static_cast<float>(config.noise_density)));
   SpanCounts counts;
   counts.tokens = tokens;
   counts.noise = std::clamp<std::int64_t>(noise, 1, tokens - 1);
@@ -53,28 +53,32 @@ SpanCounts span_counts(std::int64_t tokens, const SpanCorruptionConfig& config) 
 Result<SpanCounts> fit_spans(std::int64_t source_length, std::int64_t target_length,
                              std::int64_t sentinels, const SpanCorruptionConfig& config) {
   if (source_length < 3) {
-    return usage_error("a source of {} tokens is too short for span corruption; at least 3", source_length);
+    return usage_error("a source of {} tokens is too short for span corruption; at least 3",
+                       source_length);
   }
   std::int64_t tokens = 2;
   while (span_counts(tokens + 1, config).source_length() <= source_length) ++tokens;
   const SpanCounts counts = span_counts(tokens, config);
   if (counts.target_length() > target_length) {
     return usage_error(
-        "source {} with noise density {} and mean span {} makes targets of {} tokens, more than target {}; "
+        "source {} with noise density {} and mean span {} makes targets of {} tokens, more than "
+        "target {}; "
         "raise the target length or lower the density",
-        source_length, config.noise_density, config.mean_span, counts.target_length(), target_length);
+        source_length, config.noise_density, config.mean_span, counts.target_length(),
+        target_length);
   }
   if (counts.spans > sentinels) {
     return usage_error(
-        "source {} with noise density {} and mean span {} cuts {} spans, and there are {} sentinels; "
+        "source {} with noise density {} and mean span {} cuts {} spans, and there are {} "
+        "sentinels; "
         "use longer spans, a lower density or shorter sources",
         source_length, config.noise_density, config.mean_span, counts.spans, sentinels);
   }
   return counts;
 }
 
-void corrupt_spans(std::span<const std::int32_t> tokens, const SpanCounts& counts, const SpecialIds& ids,
-                   PhiloxSequence& random, std::span<std::int32_t> source,
+void corrupt_spans(std::span<const std::int32_t> tokens, const SpanCounts& counts,
+                   const SpecialIds& ids, PhiloxSequence& random, std::span<std::int32_t> source,
                    std::span<std::int32_t> labels) {
   QT_CHECK(static_cast<std::int64_t>(tokens.size()) == counts.tokens &&
                static_cast<std::int64_t>(source.size()) == counts.source_length() &&

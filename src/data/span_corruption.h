@@ -1,5 +1,5 @@
-// T5's denoising objective: spans of tokens are cut out of a text and replaced by sentinels; the target spells
-// out what was cut. Exact to the reference: counts, rounding, order of sentinels.
+// T5's denoising objective: spans of tokens are cut out of a text and replaced by sentinels; the
+// target spells out what was cut. Exact to the reference: counts, rounding, order of sentinels.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct SpanCounts {
 };
 
 SpanCounts span_counts(std::int64_t tokens, const SpanCorruptionConfig& config);
-// The most raw tokens whose source fits into `source_length`. Refused when a target would not fit into
-// `target_length` or when the spans outnumber the sentinels.
+// The most raw tokens whose source fits into `source_length`. Refused when a target would not fit
+// into `target_length` or when the spans outnumber the sentinels.
 Result<SpanCounts> fit_spans(std::int64_t source_length, std::int64_t target_length,
                              std::int64_t sentinels, const SpanCorruptionConfig& config);
 
@@ -37,7 +37,8 @@ struct SpecialIds {
   std::int32_t first_sentinel = 0;
 };
 
-// Writes counts.source_length() source ids and counts.target_length() labels for counts.tokens tokens.
+// Writes counts.source_length() source ids and counts.target_length() labels for counts.tokens
+// tokens.
 void corrupt_spans(std::span<const std::int32_t> tokens, const SpanCounts& counts,
                    const SpecialIds& ids, PhiloxSequence& random, std::span<std::int32_t> source,
                    std::span<std::int32_t> labels);

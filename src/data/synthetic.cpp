@@ -12,7 +12,9 @@ namespace {
 constexpr std::int64_t kSentinels = 100;
 constexpr std::int64_t kReserved = 3;  // pad, end of sequence, unknown
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 // An index drawn with the given probabilities.
 std::int64_t draw(const double* probabilities, std::int64_t count, PhiloxSequence& random) {
@@ -36,7 +38,8 @@ Result<SyntheticCorpus> SyntheticCorpus::create(const SyntheticConfig& config,
   const std::int64_t room = vocab_size - kSentinels - kReserved;
   if (config.languages * config.words > room) {
     return usage_error(
-        "the synthetic corpus has {} languages of {} words; a vocabulary of {} has room for {} words beside "
+        "the synthetic corpus has {} languages of {} words; a vocabulary of {} has room for {} "
+        "words beside "
         "{} sentinels (data.languages, data.words)",
         config.languages, config.words, vocab_size, std::max<std::int64_t>(room, 0), kSentinels);
   }
@@ -63,8 +66,8 @@ SyntheticCorpus::Language SyntheticCorpus::make_language(std::size_t language) c
   for (std::int64_t from = 0; from < words; ++from) {
     std::iota(order.begin(), order.end(), std::int64_t{0});
     for (std::int64_t k = 0; k < config_.branching; ++k) {
-      // A partial shuffle draws distinct successors. The likeliest is the next word of a ring, so that every
-      // word is reached from every other.
+      // A partial shuffle draws distinct successors. The likeliest is the next word of a ring, so
+      // that every word is reached from every other.
       std::int64_t pick = k + random.below(static_cast<std::uint32_t>(words - k));
       if (k == 0) pick = (from + 1) % words;
       std::swap(order[index(k)], order[index(pick)]);
@@ -77,7 +80,8 @@ SyntheticCorpus::Language SyntheticCorpus::make_language(std::size_t language) c
     std::fill(next.begin(), next.end(), 0);
     for (std::int64_t from = 0; from < words; ++from) {
       for (std::int64_t to = 0; to < words; ++to) {
-        next[index(to)] += result.stationary[index(from)] * result.transition[index(from * words + to)];
+        next[index(to)] +=
+            result.stationary[index(from)] * result.transition[index(from * words + to)];
       }
     }
     // Half a step keeps a periodic chain from swinging.
@@ -107,7 +111,8 @@ SyntheticCorpus::Language SyntheticCorpus::make_language(std::size_t language) c
   return result;
 }
 
-void SyntheticCorpus::make_example(std::uint64_t seed, std::int64_t number, Example& example) const {
+void SyntheticCorpus::make_example(std::uint64_t seed, std::int64_t number,
+                                   Example& example) const {
   PhiloxSequence random(seed, stream_of("example") + static_cast<std::uint64_t>(number));
   example.language = random.below(static_cast<std::uint32_t>(languages_.size()));
   const Language& language = languages_[example.language];
@@ -124,12 +129,15 @@ void SyntheticCorpus::make_example(std::uint64_t seed, std::int64_t number, Exam
 }
 
 Status SyntheticCorpus::fill(std::int64_t first, Batch& batch) {
-  QT_CHECK(batch.source_length >= counts_.source_length() && batch.target_length >= counts_.target_length(),
+  QT_CHECK(batch.source_length >= counts_.source_length() &&
+               batch.target_length >= counts_.target_length(),
            "batch of {} x {} for examples of {} x {}", batch.source_length, batch.target_length,
            counts_.source_length(), counts_.target_length());
   Example example;
   const bool padded = batch.source_length > counts_.source_length();
-  if (padded) batch.lengths.assign(index(batch.sequences), static_cast<std::int32_t>(counts_.source_length()));
+  if (padded)
+    batch.lengths.assign(index(batch.sequences),
+                         static_cast<std::int32_t>(counts_.source_length()));
   std::fill(batch.source.begin(), batch.source.end(), 0);
   std::fill(batch.labels.begin(), batch.labels.end(), -1);
   for (std::int64_t i = 0; i < batch.sequences; ++i) {
@@ -143,8 +151,8 @@ Status SyntheticCorpus::fill(std::int64_t first, Batch& batch) {
   return {};
 }
 
-// p(target | source): the source shows which words surround each gap, not how long a gap is. All ways to
-// distribute the missing words over the gaps are equally likely beforehand, so
+// p(target | source): the source shows which words surround each gap, not how long a gap is. All
+// ways to distribute the missing words over the gaps are equally likely beforehand, so
 //
 //   p(target | source) = prod over gaps P(path through the gap) / Z,
 //   Z = sum over lengths l_1 + ... + l_s = n of  prod T^(l_i + 1)[left_i, right_i],

@@ -1,7 +1,7 @@
-// A corpus made from nothing, with structure worth learning and a best possible loss that is known: several
-// languages, each with words of its own and a Markov chain over them, denoised like real text. Because the
-// chains are known, so is the probability of every target given its source, and its mean is the loss that no
-// model can beat.
+// A corpus made from nothing, with structure worth learning and a best possible loss that is known:
+// several languages, each with words of its own and a Markov chain over them, denoised like real
+// text. Because the chains are known, so is the probability of every target given its source, and
+// its mean is the loss that no model can beat.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,17 @@ struct SyntheticConfig {
 
 class SyntheticCorpus final : public BatchSource {
  public:
-  // Fails when the vocabulary has no room for the words and 100 sentinels, or the lengths do not fit.
-  static Result<SyntheticCorpus> create(const SyntheticConfig& config, const SpanCorruptionConfig& spans,
-                                        std::int64_t vocab_size, std::int64_t source_length,
-                                        std::int64_t target_length, std::uint64_t seed);
+  // Fails when the vocabulary has no room for the words and 100 sentinels, or the lengths do not
+  // fit.
+  static Result<SyntheticCorpus> create(const SyntheticConfig& config,
+                                        const SpanCorruptionConfig& spans, std::int64_t vocab_size,
+                                        std::int64_t source_length, std::int64_t target_length,
+                                        std::uint64_t seed);
 
   Status fill(std::int64_t first, Batch& batch) override;
 
-  // The mean over `examples` examples of -log p(target | source), per label: the loss of a model that knows
-  // the corpus perfectly. Examples are those of another seed than the training data's.
+  // The mean over `examples` examples of -log p(target | source), per label: the loss of a model
+  // that knows the corpus perfectly. Examples are those of another seed than the training data's.
   double optimal_loss(std::int64_t examples) const;
 
   const SpanCounts& counts() const { return counts_; }
@@ -51,7 +53,8 @@ class SyntheticCorpus final : public BatchSource {
   double negative_log_likelihood(const Example& example) const;
   Language make_language(std::size_t index) const;
   std::int32_t word_id(std::size_t language, std::int64_t word) const {
-    return static_cast<std::int32_t>(3 + static_cast<std::int64_t>(language) * config_.words + word);
+    return static_cast<std::int32_t>(3 + static_cast<std::int64_t>(language) * config_.words +
+                                     word);
   }
 
   SyntheticConfig config_;

@@ -1,5 +1,6 @@
-// Initial weights. The value of an element depends on the seed, the weight's name and the element's index in
-// the whole weight, and on nothing else: not on the rank, the layout or the order of initialisation.
+// Initial weights. The value of an element depends on the seed, the weight's name and the element's
+// index in the whole weight, and on nothing else: not on the rank, the layout or the order of
+// initialisation.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 #include "program/ops/attention.h"
 #include "program/ops/embedding.h"
 
-// Shapes in the comments: b sequences, s source tokens, t target tokens, d = d_model, A = heads * d_kv,
-// f = d_ff, V = vocabulary.
+// Shapes in the comments: b sequences, s source tokens, t target tokens, d = d_model, A = heads *
+// d_kv, f = d_ff, V = vocabulary.
 
 namespace quintet {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 // Weights that one op reads as one matrix: they lie side by side, their rows follow each other.
 using Group = std::vector<Weight>;
 
-// Elements to which a group's start is aligned, so that kernels may use 16-byte accesses on bf16. The
-// models' own sizes are multiples of it; odd ones leave gaps, which stay zero.
+// Elements to which a group's start is aligned, so that kernels may use 16-byte accesses on bf16.
+// The models' own sizes are multiples of it; odd ones leave gaps, which stay zero.
 constexpr std::int64_t kGroupAlignment = 8;
 
 // Adds a unit and returns one view for each group.
@@ -78,8 +78,7 @@ class T5Emitter {
 
   void emit() {
     add_io();
-    begin("embedding",
-          {{{"shared.weight", {config_.vocab_size, config_.d_model}, 0, 1.0}}});
+    begin("embedding", {{{"shared.weight", {config_.vocab_size, config_.d_model}, 0, 1.0}}});
     const TensorId table = weights_[0];
     TensorId x = b_.emit_one("encoder.embedded", OpKind::kEmbedding, NoAttrs{},
                              {table, program_.io.source_ids});  // [b, s, d]
@@ -119,7 +118,8 @@ class T5Emitter {
     io.labels = add_io_tensor("labels", {batch, target}, DType::kI32, true);
     io.step = add_io_tensor("step", {1}, DType::kI64, false);
     io.loss = add_io_tensor("loss", {2}, DType::kF32, false);
-    // The loss is a mean over the labels of all micro-batches, so they are counted before the first.
+    // The loss is a mean over the labels of all micro-batches, so they are counted before the
+    // first.
     b_.tag = Tag{.phase = Phase::kSetup, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
     label_count_ = b_.emit_one("label_count", OpKind::kCountLabels, NoAttrs{}, {io.labels});
   }
@@ -142,8 +142,8 @@ class T5Emitter {
 
   // y = x W^T
   TensorId linear(TensorId x, TensorId weight, const std::string& name, TensorId addend = kNone) {
-    return b_.emit_one(name, OpKind::kMatmul, MatmulAttrs{.transpose_a = false, .transpose_b = true},
-                       {x, weight, addend});
+    return b_.emit_one(name, OpKind::kMatmul,
+                       MatmulAttrs{.transpose_a = false, .transpose_b = true}, {x, weight, addend});
   }
   // residual + dropout(x W^T): the sum rides along with the product when nothing is dropped.
   TensorId project_back(TensorId x, TensorId weight, TensorId residual, const std::string& name) {
@@ -152,9 +152,8 @@ class T5Emitter {
   }
 
   TensorId norm(TensorId x, TensorId weight, const std::string& name) {
-    return b_.emit(name, OpKind::kRmsNorm,
-                   RmsNormAttrs{static_cast<float>(config_.norm_epsilon)}, {x, weight},
-                   {kCreate, kCreate})[0];
+    return b_.emit(name, OpKind::kRmsNorm, RmsNormAttrs{static_cast<float>(config_.norm_epsilon)},
+                   {x, weight}, {kCreate, kCreate})[0];
   }
 
   // bias = kNone: no relative bias (cross-attention).
@@ -178,12 +177,13 @@ class T5Emitter {
                    {kCreate, kCreate})[0];
   }
 
-  // The weights of one attention, as groups: the projections that read the same input are one product.
+  // The weights of one attention, as groups: the projections that read the same input are one
+  // product.
   std::vector<Group> attention_groups(const std::string& prefix, bool cross) const {
     const std::int64_t d = config_.d_model, inner = config_.inner();
     const double dd = static_cast<double>(d);
-    const Weight q{prefix + ".q.weight", {inner, d}, 0,
-                   1 / std::sqrt(dd * static_cast<double>(config_.d_kv))};
+    const Weight q{
+        prefix + ".q.weight", {inner, d}, 0, 1 / std::sqrt(dd * static_cast<double>(config_.d_kv))};
     const Weight k{prefix + ".k.weight", {inner, d}, 0, 1 / std::sqrt(dd)};
     const Weight v{prefix + ".v.weight", {inner, d}, 0, 1 / std::sqrt(dd)};
     const Weight o{prefix + ".o.weight", {d, inner}, 0, 1 / std::sqrt(static_cast<double>(inner))};
@@ -195,11 +195,13 @@ class T5Emitter {
     const double in_std = 1 / std::sqrt(static_cast<double>(d));
     const Weight out{prefix + ".wo.weight", {d, f}, 0, 1 / std::sqrt(static_cast<double>(f))};
     if (!config_.gated) return {{{prefix + ".wi.weight", {f, d}, 0, in_std}}, {out}};
-    return {{{prefix + ".wi_0.weight", {f, d}, 0, in_std}, {prefix + ".wi_1.weight", {f, d}, 0, in_std}},
+    return {{{prefix + ".wi_0.weight", {f, d}, 0, in_std},
+             {prefix + ".wi_1.weight", {f, d}, 0, in_std}},
             {out}};
   }
 
-  TensorId feed_forward(TensorId x, TensorId norm_w, TensorId wi, TensorId wo, const std::string& name) {
+  TensorId feed_forward(TensorId x, TensorId norm_w, TensorId wi, TensorId wo,
+                        const std::string& name) {
     const TensorId n = norm(x, norm_w, name + ".ff_norm");           // [b, s, d]
     const TensorId h = linear(n, wi, name + ".ff_in");               // [b, s, 2f]
     TensorId g = b_.emit_one(name + ".ff_act", OpKind::kActivation,  // [b, s, f]
@@ -210,8 +212,8 @@ class T5Emitter {
 
   TensorId self_attention(TensorId x, TensorId norm_w, TensorId qkv_w, TensorId o_w, TensorId bias,
                           bool causal, const std::string& name) {
-    const TensorId n = norm(x, norm_w, name + ".attn_norm");  // [b, s, d]
-    const TensorId qkv = linear(n, qkv_w, name + ".qkv");     // [b, s, 3A]
+    const TensorId n = norm(x, norm_w, name + ".attn_norm");                       // [b, s, d]
+    const TensorId qkv = linear(n, qkv_w, name + ".qkv");                          // [b, s, 3A]
     const TensorId a = attend(qkv, kNone, bias, causal, !causal, name + ".attn");  // [b, s, A]
     return project_back(a, o_w, x, name + ".attn_out");                            // [b, s, d]
   }
@@ -261,11 +263,11 @@ class T5Emitter {
       begin(name, std::move(groups));
       y = self_attention(y, weights_[0], weights_[1], weights_[2], bias, true, name);
 
-      const TensorId n = norm(y, weights_[3], name + ".cross_norm");                    // [b, t, d]
-      const TensorId q = linear(n, weights_[4], name + ".cross_q");                     // [b, t, A]
-      const TensorId kv = linear(memory, weights_[5], name + ".cross_kv");              // [b, s, 2A]
-      const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");       // [b, t, A]
-      y = project_back(a, weights_[6], y, name + ".cross_out");                         // [b, t, d]
+      const TensorId n = norm(y, weights_[3], name + ".cross_norm");               // [b, t, d]
+      const TensorId q = linear(n, weights_[4], name + ".cross_q");                // [b, t, A]
+      const TensorId kv = linear(memory, weights_[5], name + ".cross_kv");         // [b, s, 2A]
+      const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");  // [b, t, A]
+      y = project_back(a, weights_[6], y, name + ".cross_out");                    // [b, t, d]
       y = feed_forward(y, weights_[7], weights_[8], weights_[9], name);
     }
     return y;
@@ -283,15 +285,17 @@ class T5Emitter {
     const TensorId d_head = program_.tensor(head).grad;
     LinearCrossEntropyAttrs attrs;
     attrs.chunk = options_.loss_chunk > 0 ? options_.loss_chunk : default_chunk();
-    attrs.scale =
-        config_.tied_head ? static_cast<float>(1 / std::sqrt(static_cast<double>(config_.d_model))) : 1;
+    attrs.scale = config_.tied_head
+                      ? static_cast<float>(1 / std::sqrt(static_cast<double>(config_.d_model)))
+                      : 1;
     attrs.z_loss = static_cast<float>(options_.z_loss);
     const TensorId loss = program_.io.loss;
     b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
             {y, head, program_.io.labels, label_count_, loss, d_head}, {loss, kCreate, d_head});
   }
 
-  // About 64 MiB of float32 logits: large enough for an efficient product, small beside the weights.
+  // About 64 MiB of float32 logits: large enough for an efficient product, small beside the
+  // weights.
   std::int64_t default_chunk() const {
     const std::int64_t tokens = shape_.micro_batch * shape_.target;
     return std::clamp<std::int64_t>((std::int64_t{64} << 20) / (4 * config_.vocab_size), 16,
@@ -311,7 +315,8 @@ class T5Emitter {
 
 Status validate(const BatchShape& shape) {
   for (const auto& [key, value] : {std::pair{"micro-batch", shape.micro_batch},
-                                   {"source", shape.source}, {"target", shape.target}}) {
+                                   {"source", shape.source},
+                                   {"target", shape.target}}) {
     if (value < 1 || value > (1 << 20)) {
       return usage_error("{} = {}: expected 1 to {}", key, value, 1 << 20);
     }

@@ -1,5 +1,5 @@
-// T5 written once: the forward graph of one micro-batch, with its weights and the loss. No parallelism but
-// the shapes of this rank's part.
+// T5 written once: the forward graph of one micro-batch, with its weights and the loss. No
+// parallelism but the shapes of this rank's part.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace quintet {
 
 // The sizes of one micro-batch.
 struct BatchShape {
-  std::int64_t micro_batch = 1;  // sequences
+  std::int64_t micro_batch = 1;         // sequences
   std::int64_t source = 0, target = 0;  // tokens
   bool padded = false;  // sequences may be shorter than `source`; their lengths are an input
 };
@@ -27,7 +27,8 @@ struct ModelOptions {
 // Refuses batches that cannot be.
 Status validate(const BatchShape& shape);
 
-// The forward program of one micro-batch, loss included: units, weights with their gradient tensors, ops.
+// The forward program of one micro-batch, loss included: units, weights with their gradient
+// tensors, ops.
 Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options);
 
 }  // namespace quintet

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -14,8 +15,8 @@ struct Preset {
   std::int64_t vocab, d_model, d_kv, heads, d_ff, layers;
 };
 
-// The mT5 family. mt5-7b is a rung of our own between XL and XXL; tiny and mini are for tests, the demo
-// and benchmarks on a CPU.
+// The mT5 family. mt5-7b is a rung of our own between XL and XXL; tiny and mini are for tests, the
+// demo and benchmarks on a CPU.
 constexpr std::array<Preset, 8> kPresets = {{
     {"tiny", 512, 64, 16, 4, 128, 2},
     {"mini", 4096, 256, 64, 4, 640, 4},
@@ -32,7 +33,8 @@ using Json = nlohmann::json;
 // Reads typed fields of one JSON object; remembers the first mistake.
 class JsonReader {
  public:
-  JsonReader(const Json& object, std::string origin) : object_(object), origin_(std::move(origin)) {}
+  JsonReader(const Json& object, std::string origin)
+      : object_(object), origin_(std::move(origin)) {}
 
   void integer(const char* key, std::int64_t& target, bool required) {
     const Json* value = find(key, required);
@@ -74,7 +76,8 @@ class JsonReader {
     return nullptr;
   }
   void fail(const char* key, const Json& value, const char* expected) {
-    if (error_.empty()) error_ = fmt::format("\"{}\" is {}, expected {}", key, value.dump(), expected);
+    if (error_.empty())
+      error_ = fmt::format("\"{}\" is {}, expected {}", key, value.dump(), expected);
   }
 
   const Json& object_;
@@ -141,7 +144,8 @@ Result<T5Config> parse_hf_config(std::string_view json, const std::string& origi
   reader.real("layer_norm_epsilon", config.norm_epsilon);
   reader.real("dropout_rate", config.dropout);
   reader.text("feed_forward_proj", feed_forward, false);
-  config.tied_head = model_type == "t5";  // what an absent key means differs between the two families
+  config.tied_head =
+      model_type == "t5";  // what an absent key means differs between the two families
   reader.boolean("tie_word_embeddings", config.tied_head);
   reader.integer("pad_token_id", config.pad_id, false);
   reader.integer("eos_token_id", config.eos_id, false);
@@ -159,16 +163,42 @@ Result<T5Config> parse_hf_config(std::string_view json, const std::string& origi
     config.nonlinearity = Nonlinearity::kRelu;
     config.gated = false;
   } else {
-    return bad_input("{}: \"feed_forward_proj\" is \"{}\"; gated-gelu and relu can be trained", origin,
-                     feed_forward);
+    return bad_input("{}: \"feed_forward_proj\" is \"{}\"; gated-gelu and relu can be trained",
+                     origin, feed_forward);
   }
   QT_TRY(validate(config));
   return config;
 }
 
+std::string to_hf_config(const T5Config& c) {
+  const nlohmann::ordered_json json = {
+      {"architectures",
+       {c.tied_head ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"}},
+      {"model_type", c.tied_head ? "t5" : "mt5"},
+      {"vocab_size", c.vocab_size},
+      {"d_model", c.d_model},
+      {"d_kv", c.d_kv},
+      {"num_heads", c.num_heads},
+      {"d_ff", c.d_ff},
+      {"num_layers", c.encoder_layers},
+      {"num_decoder_layers", c.decoder_layers},
+      {"feed_forward_proj", c.gated ? "gated-gelu" : "relu"},
+      {"relative_attention_num_buckets", c.relative_buckets},
+      {"relative_attention_max_distance", c.relative_max_distance},
+      {"layer_norm_epsilon", c.norm_epsilon},
+      {"dropout_rate", c.dropout},
+      {"tie_word_embeddings", c.tied_head},
+      {"pad_token_id", c.pad_id},
+      {"eos_token_id", c.eos_id},
+      {"decoder_start_token_id", c.decoder_start_id},
+      {"torch_dtype", "float32"}};
+  return json.dump(2) + "\n";
+}
+
 Result<T5Config> load_model_config(const std::string& name_or_path) {
   const auto names = preset_names();
-  if (std::find(names.begin(), names.end(), name_or_path) != names.end()) return preset(name_or_path);
+  if (std::find(names.begin(), names.end(), name_or_path) != names.end())
+    return preset(name_or_path);
   std::error_code ignored;
   Path path = name_or_path;
   if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
@@ -198,9 +228,10 @@ Status validate(const T5Config& c) {
     return bad_input("{}: relative_attention_num_buckets = {}: expected a multiple of 4", c.name,
                      c.relative_buckets);
   }
-  QT_TRY(within("relative_attention_max_distance", c.relative_max_distance, c.relative_buckets / 2 + 1,
-                1 << 20));
-  for (const auto& [key, id] : {std::pair{"pad_token_id", c.pad_id}, {"eos_token_id", c.eos_id},
+  QT_TRY(within("relative_attention_max_distance", c.relative_max_distance,
+                c.relative_buckets / 2 + 1, 1 << 20));
+  for (const auto& [key, id] : {std::pair{"pad_token_id", c.pad_id},
+                                {"eos_token_id", c.eos_id},
                                 {"decoder_start_token_id", c.decoder_start_id}}) {
     QT_TRY(within(key, id, 0, c.vocab_size - 1));
   }
@@ -221,7 +252,7 @@ double flops_per_sequence(const T5Config& config, std::int64_t source, std::int6
   const double ff = (config.gated ? 3 : 2) * h * f;
   const double encoder = 2 * s * (4 * h * a + ff) + 4 * s * s * a;
   const double decoder = 2 * t * (4 * h * a + ff) + 4 * t * t * a  // self-attention, feed-forward
-                         + 4 * t * h * a + 4 * s * h * a           // cross-attention: q and o, k and v
+                         + 4 * t * h * a + 4 * s * h * a  // cross-attention: q and o, k and v
                          + 4 * t * s * a;
   return 3 * (static_cast<double>(config.encoder_layers) * encoder +
               static_cast<double>(config.decoder_layers) * decoder + 2 * t * h * v);

@@ -25,7 +25,8 @@ struct T5Config {
   double dropout = 0;
   Nonlinearity nonlinearity = Nonlinearity::kGeluTanh;
   bool gated = true;
-  bool tied_head = false;  // the head is the embedding, and the decoder's output is scaled by d_model^-1/2
+  bool tied_head =
+      false;  // the head is the embedding, and the decoder's output is scaled by d_model^-1/2
   std::int64_t pad_id = 0, eos_id = 1, decoder_start_id = 0;
 
   std::int64_t inner() const { return num_heads * d_kv; }
@@ -37,14 +38,16 @@ Result<T5Config> preset(std::string_view name);
 
 // Reads the architecture from Hugging Face's JSON. `origin` names it in errors.
 Result<T5Config> parse_hf_config(std::string_view json, const std::string& origin);
+// The reverse, for the folders we write: Hugging Face loads them as they are.
+std::string to_hf_config(const T5Config& config);
 // Takes a preset's name, a config.json, or a folder that holds one.
 Result<T5Config> load_model_config(const std::string& name_or_path);
 
 // Refuses shapes that cannot be, saying which and why.
 Status validate(const T5Config& config);
 
-// Matrix-product operations of one sequence, forward and backward, by the closed formula. A cross-check:
-// the figures shown to users are summed over the program's ops.
+// Matrix-product operations of one sequence, forward and backward, by the closed formula. A
+// cross-check: the figures shown to users are summed over the program's ops.
 double flops_per_sequence(const T5Config& config, std::int64_t source, std::int64_t target);
 
 }  // namespace quintet

@@ -9,7 +9,8 @@ namespace quintet {
 void LearningRateConfig::list(FieldList& fields) {
   fields.add("kind", kind, "how the rate falls after the warm-up",
              one_of({"inverse_sqrt", "linear", "cosine", "constant"}));
-  fields.add("warmup", warmup, "during the warm-up: rise from 0 (linear) or hold the peak (constant)",
+  fields.add("warmup", warmup,
+             "during the warm-up: rise from 0 (linear) or hold the peak (constant)",
              one_of({"linear", "constant"}));
   fields.add("peak", peak, "the highest rate", between(0, 100));
   fields.add("warmup_steps", warmup_steps, "length of the warm-up in steps", at_least(0));

@@ -25,7 +25,9 @@ void OptimizerConfig::list(FieldList& fields) {
              "adafactor: multiply the learning rate with the weight's root mean square");
 }
 
-std::string master_name(const std::string& unit) { return unit + ".master"; }
+std::string master_name(const std::string& unit) {
+  return unit + ".master";
+}
 
 namespace {
 
@@ -33,7 +35,8 @@ class UpdateEmitter {
  public:
   UpdateEmitter(Program& program, const OptimizerConfig& config)
       : program_(program), b_(program), config_(config) {
-    b_.tag = Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
+    b_.tag =
+        Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
   }
 
   void emit() {
@@ -65,14 +68,15 @@ class UpdateEmitter {
     return add(master_name(unit.name), Shape{unit.size}, Storage::kOptimizer);
   }
 
-  // The gaps that alignment leaves between groups of weights belong to no op: cleared here, where the norm
-  // is about to read the whole.
+  // The gaps that alignment leaves between groups of weights belong to no op: cleared here, where
+  // the norm is about to read the whole.
   void clear_gaps(const Unit& unit) {
     const std::int64_t element = size_of(program_.tensor(unit.grads).dtype);
     std::int64_t end = 0;
     const auto clear = [&](std::int64_t from, std::int64_t to) {
       if (from == to) return;
-      const TensorId gap = program_.add_view(unit.name + ".gap", unit.grads, from * element, {to - from});
+      const TensorId gap =
+          program_.add_view(unit.name + ".gap", unit.grads, from * element, {to - from});
       b_.emit("", OpKind::kZero, NoAttrs{}, {}, {gap});
     };
     for (const Weight& weight : unit.weights) {
@@ -133,8 +137,8 @@ class UpdateEmitter {
       attrs.segments.push_back(segment);
     }
     const TensorId state = add(unit.name + ".adafactor", Shape{state_size}, Storage::kOptimizer);
-    const TensorId sums = b_.emit_one(unit.name + ".sums", OpKind::kAdafactorSums, attrs,
-                                      {unit.grads, scale_});
+    const TensorId sums =
+        b_.emit_one(unit.name + ".sums", OpKind::kAdafactorSums, attrs, {unit.grads, scale_});
     const TensorId factors = b_.emit(unit.name, OpKind::kAdafactorMoments, attrs,
                                      {sums, scale_, program_.io.step, state},
                                      {state, kCreate})[adafactor_moments::kFactors];

@@ -1,4 +1,5 @@
-// The end of a step: the norm of all gradients, and each unit's update, as ops on the units' flat tensors.
+// The end of a step: the norm of all gradients, and each unit's update, as ops on the units' flat
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,9 @@ struct OptimizerConfig {
   void list(FieldList& fields);
 };
 
-// Appends the update to a scheduled program: adds io.learning_rate and io.grad_norm, the optimizer's state
-// as resident tensors, and the ops. The master weights are the float32 working copy itself, or a tensor
+// Appends the update to a scheduled program: adds io.learning_rate and io.grad_norm, the
+// optimizer's state as resident tensors, and the ops. The master weights are the float32 working
+// copy itself, or a tensor
 // "<unit>.master" of their own where the working copy is bf16.
 void emit_update(Program& program, const OptimizerConfig& config);
 

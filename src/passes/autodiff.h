@@ -1,5 +1,5 @@
-// Pass 1: appends to a forward program the ops that compute the gradients of all its weights, by reversing
-// the ops and asking each one's declaration for its rule.
+// Pass 1: appends to a forward program the ops that compute the gradients of all its weights, by
+// reversing the ops and asking each one's declaration for its rule.
 #pragma once
 
 #include "program/program.h"

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 256;  // what device kernels and libraries like best
 
-// Storage that one tensor, or several that follow each other in place, occupy for a while. Time is counted
-// in positions of the compute stream: [begin, end], both included.
+// Storage that one tensor, or several that follow each other in place, occupy for a while. Time is
+// counted in positions of the compute stream: [begin, end], both included.
 struct Buffer {
   std::int64_t bytes = 0;
   OpId begin = 0, end = 0;
@@ -81,8 +81,9 @@ class Planner {
     last_touch_.assign(program_.tensors.size(), -1);
     single_stream_.assign(program_.tensors.size(), true);
     const auto count = static_cast<OpId>(program_.ops.size());
-    // An op beside the compute stream is bracketed by what that stream is certain of: it may start once the
-    // last compute op it waits for is done, and it is over when a compute op has waited for it.
+    // An op beside the compute stream is bracketed by what that stream is certain of: it may start
+    // once the last compute op it waits for is done, and it is over when a compute op has waited
+    // for it.
     std::vector<OpId> over(index(count), -1);
     for (OpId i = count - 1; i >= 0; --i) over[index(i)] = count;
     std::array<OpId, kStreamCount> joined{};
@@ -100,9 +101,8 @@ class Planner {
     }
     for (OpId i = 0; i < count; ++i) {
       const Op& op = program_.ops[index(i)];
-      const OpId begin = op.stream == Stream::kCompute
-                             ? i
-                             : ordering.finished_before(i, Stream::kCompute) + 1;
+      const OpId begin =
+          op.stream == Stream::kCompute ? i : ordering.finished_before(i, Stream::kCompute) + 1;
       for_each_slot(op, [&](TensorId t) {
         const TensorId base = program_.base_of(t);
         const Tensor& tensor = program_.tensor(base);
@@ -163,8 +163,9 @@ class Planner {
            std::count(inputs.begin(), inputs.end(), in) == 1;
   }
 
-  // Sets the offset of every root buffer and returns how many bytes they need together. Two strategies, and
-  // the better result: neither is best for every program, and both are cheap beside a step.
+  // Sets the offset of every root buffer and returns how many bytes they need together. Two
+  // strategies, and the better result: neither is best for every program, and both are cheap beside
+  // a step.
   std::int64_t place_buffers() {
     std::vector<std::int32_t> roots;
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(buffers_.size()); ++i) {
@@ -191,8 +192,8 @@ class Planner {
       const Buffer &x = buffers_[index(a)], &y = buffers_[index(b)];
       return std::tie(x.begin, y.bytes, a) < std::tie(y.begin, x.bytes, b);
     });
-    std::map<std::int64_t, std::int64_t> holes;                    // offset -> bytes
-    std::multimap<OpId, std::int32_t> ending;                      // end -> buffer
+    std::map<std::int64_t, std::int64_t> holes;  // offset -> bytes
+    std::multimap<OpId, std::int32_t> ending;    // end -> buffer
     std::int64_t top = 0, peak = 0;
     const auto release = [&](std::int64_t offset, std::int64_t bytes) {
       auto next = holes.lower_bound(offset);
@@ -261,11 +262,10 @@ class Planner {
       }
       buffer.offset = offset;
       peak = std::max(peak, offset + buffer.bytes);
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
-                                     [](const Buffer& a, const Buffer& b) {
-                                       return a.offset < b.offset;
-                                     }),
-                    buffer);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), buffer,
+                           [](const Buffer& a, const Buffer& b) { return a.offset < b.offset; }),
+          buffer);
     }
     return peak;
   }

@@ -1,5 +1,5 @@
-// The last pass: gives every tensor its place. Lifetimes follow from the order of the ops, places from the
-// lifetimes; the arena's size is the peak, known before a byte is allocated.
+// The last pass: gives every tensor its place. Lifetimes follow from the order of the ops, places
+// from the lifetimes; the arena's size is the peak, known before a byte is allocated.
 #pragma once
 
 #include "program/op_decl.h"
@@ -7,8 +7,8 @@
 
 namespace quintet {
 
-// Adds the workspaces that ops want on `target`, then sets Tensor::offset of every tensor that is used and
-// Program::arena_bytes.
+// Adds the workspaces that ops want on `target`, then sets Tensor::offset of every tensor that is
+// used and Program::arena_bytes.
 void plan_memory(Program& program, const Target& target);
 
 }  // namespace quintet

@@ -50,8 +50,8 @@ class Recomputer {
     return mode_ == Recompute::kFull ? redo != Redo::kNever : redo == Redo::kCheap;
   }
 
-  // The tensor to read instead of `t` in the backward: `t` itself if it was kept, else the result of running
-  // its producer again, which is emitted here unless that has happened already.
+  // The tensor to read instead of `t` in the backward: `t` itself if it was kept, else the result
+  // of running its producer again, which is emitted here unless that has happened already.
   TensorId redone(TensorId t) {
     if (!dropped(t)) return t;
     if (replacement_.size() <= index(t)) replacement_.resize(producer_.size(), kNone);
@@ -77,8 +77,8 @@ class Recomputer {
   Program& program_;
   const Recompute mode_;
   const std::vector<Op>* original_ = nullptr;
-  std::vector<OpId> producer_;      // the forward op that made a tensor, -1 if none did
-  std::vector<bool> leaves_unit_;   // read by the forward of another unit: always kept
+  std::vector<OpId> producer_;     // the forward op that made a tensor, -1 if none did
+  std::vector<bool> leaves_unit_;  // read by the forward of another unit: always kept
   std::vector<TensorId> replacement_;
 };
 

@@ -1,5 +1,5 @@
-// Pass 2: trades time for memory. Values of the forward that the backward needs are dropped after their last
-// forward use and computed again, just before the backward first asks for them.
+// Pass 2: trades time for memory. Values of the forward that the backward needs are dropped after
+// their last forward use and computed again, just before the backward first asks for them.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Recompute : std::uint8_t {
 
 Result<Recompute> parse_recompute(std::string_view name);
 
-// Works on the program of one micro-batch, after autodiff. Redone ops are the same ops on the same values,
-// so the gradients keep every bit.
+// Works on the program of one micro-batch, after autodiff. Redone ops are the same ops on the same
+// values, so the gradients keep every bit.
 void recompute(Program& program, Recompute mode);
 
 }  // namespace quintet

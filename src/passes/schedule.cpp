@@ -17,7 +17,9 @@ bool is_per_micro_batch(const Tensor& t) {
 class Scheduler {
  public:
   Scheduler(Program& program, std::int32_t count)
-      : program_(program), count_(count), ops_(std::move(program.ops)),
+      : program_(program),
+        count_(count),
+        ops_(std::move(program.ops)),
         template_tensors_(program.tensors.size()) {
     program_.ops.clear();
     program_.micro_batches = count;
@@ -99,8 +101,8 @@ class Scheduler {
     }
   }
 
-  // In the template every op that accumulates reads what it adds to. The first one of the step has nothing
-  // to add to: its addend goes, and no buffer needs to be zeroed.
+  // In the template every op that accumulates reads what it adds to. The first one of the step has
+  // nothing to add to: its addend goes, and no buffer needs to be zeroed.
   void make_first_writers_overwrite() {
     std::vector<bool> written(program_.tensors.size(), false);
     for (Op& op : program_.ops) {

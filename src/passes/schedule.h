@@ -1,5 +1,6 @@
-// Pass 3: from the program of one micro-batch to the program of a step. Each micro-batch gets its own copy of
-// every activation and op; weights, gradients and the loss are shared, and accumulate in program order.
+// Pass 3: from the program of one micro-batch to the program of a step. Each micro-batch gets its
+// own copy of every activation and op; weights, gradients and the loss are shared, and accumulate
+// in program order.
 #pragma once
 
 #include "program/program.h"

@@ -18,8 +18,8 @@ class Builder {
   // Stamped on every op emitted from now on.
   Tag tag;
 
-  // Appends an op; every kCreate among its outputs becomes a new activation named after `name`. Returns the
-  // outputs.
+  // Appends an op; every kCreate among its outputs becomes a new activation named after `name`.
+  // Returns the outputs.
   std::vector<TensorId> emit(const std::string& name, OpKind kind, Attrs attrs,
                              std::vector<TensorId> inputs, std::vector<TensorId> outputs);
   // The same for an op with one result, which is created.

@@ -1,5 +1,6 @@
-// An operation of a program: a kind, its attributes, the tensors it reads and writes, the stream it is
-// issued on and a tag that says what it is for. What each kind means is declared in program/ops/.
+// An operation of a program: a kind, its attributes, the tensors it reads and writes, the stream it
+// is issued on and a tag that says what it is for. What each kind means is declared in
+// program/ops/.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +51,9 @@ struct NoAttrs {
   void visit(Visit&&) const {}
 };
 
-using Attrs = std::variant<NoAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs, ActivationAttrs,
-                           DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs, AdamWAttrs,
-                           AdafactorAttrs>;
+using Attrs =
+    std::variant<NoAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs, ActivationAttrs, DropoutAttrs,
+                 LinearCrossEntropyAttrs, UpdateScaleAttrs, AdamWAttrs, AdafactorAttrs>;
 
 // Ops on one stream run in the order of the program; across streams only `Op::waits` orders them.
 enum class Stream : std::uint8_t { kCompute, kDataComm, kTensorComm, kPipelineComm, kCopy };

@@ -6,11 +6,26 @@ namespace quintet {
 
 const OpDecl& declaration(OpKind kind) {
   static const std::array<const OpDecl*, kOpKindCount> kDecls = {
-      &kEmbeddingDecl,   &kEmbeddingBackwardDecl, &kRmsNormDecl,           &kRmsNormBackwardDecl,
-      &kMatmulDecl,      &kAttentionDecl,         &kAttentionBackwardDecl, &kActivationDecl,
-      &kActivationBackwardDecl, &kDropoutDecl,    &kAddDecl,               &kCountLabelsDecl,
-      &kLinearCrossEntropyDecl, &kSquaredNormDecl, &kUpdateScaleDecl,      &kAdamWDecl,
-      &kAdafactorSumsDecl, &kAdafactorMomentsDecl, &kAdafactorRmsDecl,     &kAdafactorApplyDecl,
+      &kEmbeddingDecl,
+      &kEmbeddingBackwardDecl,
+      &kRmsNormDecl,
+      &kRmsNormBackwardDecl,
+      &kMatmulDecl,
+      &kAttentionDecl,
+      &kAttentionBackwardDecl,
+      &kActivationDecl,
+      &kActivationBackwardDecl,
+      &kDropoutDecl,
+      &kAddDecl,
+      &kCountLabelsDecl,
+      &kLinearCrossEntropyDecl,
+      &kSquaredNormDecl,
+      &kUpdateScaleDecl,
+      &kAdamWDecl,
+      &kAdafactorSumsDecl,
+      &kAdafactorMomentsDecl,
+      &kAdafactorRmsDecl,
+      &kAdafactorApplyDecl,
       &kZeroDecl,
   };
   const OpDecl& decl = *kDecls.at(static_cast<std::size_t>(kind));

@@ -1,6 +1,6 @@
-// What an op kind is, declared once: shape rule, gradient, cost, scratch memory, freedom to overwrite. The
-// builder, autodiff, recompute, the memory plan, the verifier, the dry run and the simulator all read this;
-// the executors add one kernel per kind and device.
+// What an op kind is, declared once: shape rule, gradient, cost, scratch memory, freedom to
+// overwrite. The builder, autodiff, recompute, the memory plan, the verifier, the dry run and the
+// simulator all read this; the executors add one kernel per kind and device.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ struct OpDecl {
   OpKind kind{};
   std::string_view name;
 
-  // Shapes and dtypes of all results, from the inputs and attributes. Throws LogicError when the inputs do
-  // not fit together: only a bug in the model or a pass can cause that.
+  // Shapes and dtypes of all results, from the inputs and attributes. Throws LogicError when the
+  // inputs do not fit together: only a bug in the model or a pass can cause that.
   std::vector<TensorSpec> (*infer)(const OpView&) = nullptr;
   // Emits the ops that compute the gradients of the inputs. Null: not differentiable.
   void (*vjp)(VjpContext&) = nullptr;
@@ -68,7 +68,9 @@ extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNo
     kAdafactorApplyDecl, kZeroDecl;
 
 const OpDecl& declaration(OpKind kind);
-inline std::string_view name_of(OpKind kind) { return declaration(kind).name; }
+inline std::string_view name_of(OpKind kind) {
+  return declaration(kind).name;
+}
 
 // Cost of an op, from its declaration. Bytes: every input read once, every output written once.
 double flops_of(const Program& program, const Op& op);

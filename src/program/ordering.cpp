@@ -19,7 +19,8 @@ Ordering::Ordering(const Program& program) {
       auto& own = clock[static_cast<std::size_t>(streams_[static_cast<std::size_t>(before)])];
       own = std::max(own, before);
     };
-    if (const OpId previous = last[static_cast<std::size_t>(op.stream)]; previous >= 0) join(previous);
+    if (const OpId previous = last[static_cast<std::size_t>(op.stream)]; previous >= 0)
+      join(previous);
     for (const OpId wait : op.waits) join(wait);
     last[static_cast<std::size_t>(op.stream)] = static_cast<OpId>(i);
     streams_.push_back(op.stream);

@@ -1,5 +1,5 @@
-// What the order of a program is: ops on one stream follow each other, `waits` join streams, and nothing
-// else orders anything. The memory plan and the verifier both stand on this one definition.
+// What the order of a program is: ops on one stream follow each other, `waits` join streams, and
+// nothing else orders anything. The memory plan and the verifier both stand on this one definition.
 #pragma once
 
 #include <array>

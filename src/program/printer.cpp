@@ -1,8 +1,8 @@
 #include "program/printer.h"
 
-#include <fmt/format.h>
-
 #include <type_traits>
+
+#include <fmt/format.h>
 
 #include "base/text.h"
 #include "program/op_decl.h"

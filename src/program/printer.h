@@ -1,5 +1,5 @@
-// A program as text: one line a tensor that lives through the step, one line an op. Stable, so that two
-// programs can be compared with `diff`.
+// A program as text: one line a tensor that lives through the step, one line an op. Stable, so that
+// two programs can be compared with `diff`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace quintet {
 
-// One op as a line, without its number: "compute fwd encoder.0 mb0  %7 x f32[2,8] @512 = add(%3, %4)".
+// One op as a line, without its number: "compute fwd encoder.0 mb0  %7 x f32[2,8] @512 = add(%3,
+// %4)".
 std::string to_string(const Program& program, const Op& op);
 std::string to_string(const Program& program);
 

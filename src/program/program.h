@@ -1,5 +1,6 @@
-// A program: everything one rank does in one training step, as data. The model and the passes write it;
-// the executors, the dry run, the printer and the verifier read it. Nothing in it is decided at run time.
+// A program: everything one rank does in one training step, as data. The model and the passes write
+// it; the executors, the dry run, the printer and the verifier read it. Nothing in it is decided at
+// run time.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct Weight {
   double init_std = 0;      // initial values are N(0, init_std); 0 means all ones
 };
 
-// Weights that are gathered, reduced and updated together: one layer, the embedding, the head. They lie
-// side by side in one flat tensor, and so do their gradients.
+// Weights that are gathered, reduced and updated together: one layer, the embedding, the head. They
+// lie side by side in one flat tensor, and so do their gradients.
 struct Unit {
   std::string name;
   std::vector<Weight> weights;
@@ -35,8 +36,8 @@ struct Place {
   std::int32_t dp_size = 1, tp_size = 1, pp_size = 1;
 };
 
-// The tensors through which a step meets the host. The host writes the first group before a step and reads
-// the second after it; kNone where a program has no such thing.
+// The tensors through which a step meets the host. The host writes the first group before a step
+// and reads the second after it; kNone where a program has no such thing.
 struct StepIo {
   TensorId source_ids = kNone;      // i32 [b, s], each micro-batch its own
   TensorId source_lengths = kNone;  // i32 [b], likewise; kNone when every sequence is full
@@ -45,7 +46,8 @@ struct StepIo {
   TensorId step = kNone;            // i64 [1], from 1
   TensorId learning_rate = kNone;   // f32 [1]
 
-  TensorId loss = kNone;       // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step
+  TensorId loss =
+      kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step
   TensorId grad_norm = kNone;  // f32 [1], before clipping
 };
 
@@ -56,7 +58,8 @@ struct Program {
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   std::int32_t micro_batches = 1;
-  // Tensors that do not outlive a step by their class but are read after it: they keep their place to its end.
+  // Tensors that do not outlive a step by their class but are read after it: they keep their place
+  // to its end.
   std::vector<TensorId> results;
 
   // Set by the memory plan.

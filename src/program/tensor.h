@@ -27,14 +27,13 @@ enum class Storage : std::uint8_t {
 inline constexpr int kStorageCount = 8;
 
 constexpr std::string_view name_of(Storage storage) {
-  constexpr std::string_view kNames[kStorageCount] = {"parameter", "gradient", "optimizer",
-                                                      "activation", "workspace", "comm",
-                                                      "io",        "host"};
+  constexpr std::string_view kNames[kStorageCount] = {
+      "parameter", "gradient", "optimizer", "activation", "workspace", "comm", "io", "host"};
   return kNames[static_cast<int>(storage)];
 }
 
-// Whether the bytes must stay where they are from the beginning of a step to its end: because they outlive
-// it, or because the host writes them before it and reads them after it.
+// Whether the bytes must stay where they are from the beginning of a step to its end: because they
+// outlive it, or because the host writes them before it and reads them after it.
 constexpr bool is_resident(Storage storage) {
   return storage == Storage::kParameter || storage == Storage::kOptimizer ||
          storage == Storage::kIo || storage == Storage::kHost;
@@ -50,7 +49,7 @@ struct Tensor {
   TensorId base = kNone;
   std::int64_t base_offset = 0;  // bytes into the base
 
-  TensorId grad = kNone;      // for a parameter: where its gradient is accumulated
+  TensorId grad = kNone;         // for a parameter: where its gradient is accumulated
   bool per_micro_batch = false;  // an io tensor of which each micro-batch has its own part
 
   std::int64_t offset = -1;  // bytes into the arena, set by the memory plan (bases only)

@@ -1,11 +1,11 @@
 #include "program/verifier.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "program/op_decl.h"
@@ -60,7 +60,8 @@ class Verifier {
         report("view {}: bytes [{}, {}) leave its base {} of {} bytes", t.name, t.base_offset,
                t.base_offset + t.bytes(), base.name, base.bytes());
       }
-      if (t.storage != base.storage) report("view {}: not of the storage class of {}", t.name, base.name);
+      if (t.storage != base.storage)
+        report("view {}: not of the storage class of {}", t.name, base.name);
     }
   }
 
@@ -98,8 +99,9 @@ class Verifier {
   // The state of a run of bytes of a base tensor: who wrote it last and who has read it since.
   struct Piece {
     std::int64_t end = 0;
-    OpId writer = -1;      // -1: not by this program
-    bool defined = false;  // resident tensors are, from the start: what the host put there is its business
+    OpId writer = -1;  // -1: not by this program
+    bool defined =
+        false;  // resident tensors are, from the start: what the host put there is its business
     Clock readers{};
   };
   using Pieces = std::map<std::int64_t, Piece>;  // by first byte; together they cover the tensor
@@ -140,8 +142,8 @@ class Verifier {
       Piece& piece = at->second;
       if (!piece.defined) report("{}: reads {} before it was written", where(id), name);
       if (piece.writer >= 0 && !ordered(piece.writer, id)) {
-        report("{}: reads {}, written by op #{} on stream {}, and nothing orders them", where(id), name,
-               piece.writer, name_of(op(piece.writer).stream));
+        report("{}: reads {}, written by op #{} on stream {}, and nothing orders them", where(id),
+               name, piece.writer, name_of(op(piece.writer).stream));
       }
       piece.readers[static_cast<std::size_t>(op(id).stream)] = id;
     }
@@ -160,8 +162,8 @@ class Verifier {
       }
       for (const OpId access : before) {
         if (access >= 0 && access != id && !ordered(access, id)) {
-          report("{}: overwrites {}, used by op #{} on stream {}, and nothing orders them", where(id),
-                 t.name, access, name_of(op(access).stream));
+          report("{}: overwrites {}, used by op #{} on stream {}, and nothing orders them",
+                 where(id), t.name, access, name_of(op(access).stream));
         }
       }
     }
@@ -207,7 +209,8 @@ class Verifier {
   bool may_share(const Op& o, TensorId born, TensorId dying) const {
     for (const InPlace& pair : declaration(o.kind).in_place) {
       if (pair.output < 0) continue;
-      if (OpView::slot(o.outputs, pair.output) == born && OpView::slot(o.inputs, pair.input) == dying) {
+      if (OpView::slot(o.outputs, pair.output) == born &&
+          OpView::slot(o.inputs, pair.input) == dying) {
         return true;
       }
     }
@@ -281,7 +284,8 @@ class Verifier {
       return;
     }
     if (u.last_of_all == at && !may_share(op(at), born, dying)) {
-      report("{}: {} shares memory with {} and the op may not work in place", where(at), name, victim);
+      report("{}: {} shares memory with {} and the op may not work in place", where(at), name,
+             victim);
       return;
     }
     for (const OpId access : u.last) {

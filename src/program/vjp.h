@@ -1,5 +1,5 @@
-// What an op kind's gradient rule sees and may do. The autodiff pass makes one for each forward op, in
-// reverse order.
+// What an op kind's gradient rule sees and may do. The autodiff pass makes one for each forward op,
+// in reverse order.
 #pragma once
 
 #include <string>
@@ -24,12 +24,12 @@ class VjpContext {
   // The gradient that reached result i; kNone when nothing downstream used it.
   TensorId d_out(int i) const { return pending(out(i)); }
 
-  // Where the gradient of weight input i is accumulated. An op that computes it names this tensor both as
-  // an addend input and as the output.
+  // Where the gradient of weight input i is accumulated. An op that computes it names this tensor
+  // both as an addend input and as the output.
   TensorId weight_grad(int i) const;
 
-  // The gradient gathered so far for activation input i, handed over to an op that will add it to its own
-  // contribution; kNone when there is none. Follow with contribute().
+  // The gradient gathered so far for activation input i, handed over to an op that will add it to
+  // its own contribution; kNone when there is none. Follow with contribute().
   TensorId take_addend(int i);
   // Adds a gradient for activation input i.
   void contribute(int i, TensorId grad);

@@ -13,7 +13,9 @@ namespace {
 
 using ByClass = std::array<std::int64_t, kStorageCount>;
 
-std::size_t index(Storage storage) { return static_cast<std::size_t>(storage); }
+std::size_t index(Storage storage) {
+  return static_cast<std::size_t>(storage);
+}
 
 }  // namespace
 
@@ -68,7 +70,8 @@ DryRun dry_run(const Program& program) {
   }
   std::int64_t most = -1;
   for (std::size_t i = 0; i < count; ++i) {
-    for (const TensorId t : born[i]) alive[index(program.tensor(t).storage)] += program.tensor(t).bytes();
+    for (const TensorId t : born[i])
+      alive[index(program.tensor(t).storage)] += program.tensor(t).bytes();
     const std::int64_t total = std::accumulate(alive.begin(), alive.end(), std::int64_t{0});
     if (total > most) {
       most = total;
@@ -78,7 +81,8 @@ DryRun dry_run(const Program& program) {
     for (std::size_t c = 0; c < alive.size(); ++c) {
       result.highest[c] = std::max(result.highest[c], alive[c]);
     }
-    for (const TensorId t : dying[i]) alive[index(program.tensor(t).storage)] -= program.tensor(t).bytes();
+    for (const TensorId t : dying[i])
+      alive[index(program.tensor(t).storage)] -= program.tensor(t).bytes();
   }
   result.unused = result.arena_bytes - most;
   if (result.peak_op >= 0) {

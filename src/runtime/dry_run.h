@@ -1,5 +1,5 @@
-// What a program takes, without running it: memory by class, arithmetic, traffic. Reads the same program the
-// executors run, so the figures are theirs.
+// What a program takes, without running it: memory by class, arithmetic, traffic. Reads the same
+// program the executors run, so the figures are theirs.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ struct DryRun {
   std::int64_t arena_bytes = 0;  // what an executor allocates: the peak, to the byte
   // Bytes of each class alive at the peak; with `unused` they add up to arena_bytes.
   std::array<std::int64_t, kStorageCount> at_peak{};
-  std::int64_t unused = 0;        // lost to alignment and to holes between lifetimes
-  OpId peak_op = -1;              // where the most is alive
+  std::int64_t unused = 0;  // lost to alignment and to holes between lifetimes
+  OpId peak_op = -1;        // where the most is alive
   std::string peak_op_text;
   std::array<std::int64_t, kStorageCount> highest{};  // each class at its own highest point
 

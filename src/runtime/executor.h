@@ -1,5 +1,5 @@
-// Runs a program, step after step, on one device. Storage is one arena of exactly Program::arena_bytes,
-// allocated once; a step allocates nothing and decides nothing.
+// Runs a program, step after step, on one device. Storage is one arena of exactly
+// Program::arena_bytes, allocated once; a step allocates nothing and decides nothing.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Copies bytes into or out of a tensor, `offset` bytes from its start. Not while a step runs. The host
-  // writes parameters, optimizer state and io before the first step; everything else is the program's.
+  // Copies bytes into or out of a tensor, `offset` bytes from its start. Not while a step runs. The
+  // host writes parameters, optimizer state and io before the first step; everything else is the
+  // program's.
   virtual void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const = 0;
 
@@ -45,8 +46,8 @@ class Executor {
   }
 };
 
-// The program must be planned for `target` and must outlive the executor. Fails when the device has not
-// enough free memory, before anything is allocated.
+// The program must be planned for `target` and must outlive the executor. Fails when the device has
+// not enough free memory, before anything is allocated.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target);
 
 }  // namespace quintet

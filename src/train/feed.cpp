@@ -38,7 +38,8 @@ Result<StepResult> run_step(Executor& executor, std::int64_t step, double learni
   QT_TRY(executor.run());
   const auto loss = executor.read_all<float>(io.loss);
   StepResult result{static_cast<double>(loss[0]), static_cast<double>(loss[1]), 0};
-  if (io.grad_norm != kNone) result.grad_norm = static_cast<double>(executor.read_all<float>(io.grad_norm)[0]);
+  if (io.grad_norm != kNone)
+    result.grad_norm = static_cast<double>(executor.read_all<float>(io.grad_norm)[0]);
   return result;
 }
 

@@ -7,12 +7,12 @@
 
 namespace quintet {
 
-// Writes micro-batch `index` of the next step. Refuses ids outside the vocabulary and lengths outside the
-// source, before anything is written.
+// Writes micro-batch `index` of the next step. Refuses ids outside the vocabulary and lengths
+// outside the source, before anything is written.
 Status feed(Executor& executor, std::int32_t index, const Batch& batch, std::int64_t vocab_size);
 
 struct StepResult {
-  double loss = 0;      // cross-entropy, mean over the counted labels of the step
+  double loss = 0;  // cross-entropy, mean over the counted labels of the step
   double z_loss = 0;
   double grad_norm = 0;  // before clipping
 };

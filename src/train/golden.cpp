@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "base/safetensors.h"
@@ -34,7 +35,9 @@ struct Matrix {
 };
 
 Result<Matrix> read_matrix(const Json& batch, const char* key, const std::string& origin) {
-  const auto fail = [&] { return bad_input("{}: \"{}\" is not a rectangle of integers", origin, key); };
+  const auto fail = [&] {
+    return bad_input("{}: \"{}\" is not a rectangle of integers", origin, key);
+  };
   if (!batch.is_object() || !batch.contains(key)) {
     return bad_input("{}: \"{}\" is missing", origin, key);
   }
@@ -71,8 +74,8 @@ Result<Batch> read_batch(const Json& json, const T5Config& config, const std::st
     const auto row = mask.values.begin() + r * mask.cols;
     const auto end = std::find(row, row + mask.cols, 0);
     if (std::any_of(end, row + mask.cols, [](std::int32_t m) { return m != 0; })) {
-      return bad_input("{}: the attention_mask of sequence {} is not a run of ones and then zeros", origin,
-                       r);
+      return bad_input("{}: the attention_mask of sequence {} is not a run of ones and then zeros",
+                       origin, r);
     }
     batch.lengths.push_back(static_cast<std::int32_t>(end - row));
   }
@@ -107,7 +110,8 @@ Status number(const Json& object, const char* key, const std::string& origin, do
 
 class GoldenCheck {
  public:
-  GoldenCheck(Path folder, const GoldenOptions& options) : folder_(std::move(folder)), options_(options) {}
+  GoldenCheck(Path folder, const GoldenOptions& options)
+      : folder_(std::move(folder)), options_(options) {}
 
   Result<GoldenReport> run() {
     QT_TRY(read());
@@ -129,8 +133,9 @@ class GoldenCheck {
       return bad_input("{}: expected a list of batches", batches_path.string());
     }
     for (const Json& json : batches) {
-      QT_ASSIGN(Batch batch, read_batch(json, config_,
-                                        fmt::format("{}: batch {}", batches_path.string(), batches_.size())));
+      QT_ASSIGN(Batch batch,
+                read_batch(json, config_,
+                           fmt::format("{}: batch {}", batches_path.string(), batches_.size())));
       if (!batches_.empty() && (batch.sequences != batches_[0].sequences ||
                                 batch.source_length != batches_[0].source_length ||
                                 batch.target_length != batches_[0].target_length)) {
@@ -221,7 +226,8 @@ class GoldenCheck {
     std::vector<float> values(static_cast<std::size_t>(count));
     with_float_type(dtype, [&]<class T>(T) {
       std::vector<T> stored(values.size());
-      executor.read(unit.grads, weight.offset * size_of(dtype), std::as_writable_bytes(std::span(stored)));
+      executor.read(unit.grads, weight.offset * size_of(dtype),
+                    std::as_writable_bytes(std::span(stored)));
       std::transform(stored.begin(), stored.end(), values.begin(),
                      [](T v) { return static_cast<float>(v); });
     });
@@ -253,7 +259,8 @@ class GoldenCheck {
       optimizer.epsilon1 = eps[0].get<double>();
       optimizer.epsilon2 = eps[1].get<double>();
       const Json scale = settings.value("scale_parameter", Json(true));
-      if (!scale.is_boolean()) return bad_input("{}: \"scale_parameter\" is not true or false", origin);
+      if (!scale.is_boolean())
+        return bad_input("{}: \"scale_parameter\" is not true or false", origin);
       optimizer.scale_parameter = scale.get<bool>();
       if (settings.contains("beta1") && !settings["beta1"].is_null()) {
         return bad_input("{}: \"beta1\" is set; Adafactor with momentum is not there", origin);
@@ -261,7 +268,8 @@ class GoldenCheck {
     }
     const Json losses = settings.value("losses", Json::array());
     if (!losses.is_array() || losses.size() > batches_.size()) {
-      return bad_input("{}: \"losses\" is not a list of at most {} numbers", origin, batches_.size());
+      return bad_input("{}: \"losses\" is not a list of at most {} numbers", origin,
+                       batches_.size());
     }
     const Program program = compile_step(options);
     QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
@@ -269,9 +277,11 @@ class GoldenCheck {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       if (!losses[i].is_number()) return bad_input("{}: loss {} is not a number", origin, i);
       QT_TRY(feed_batch(*executor, batches_[i]));
-      QT_ASSIGN(const StepResult result, run_step(*executor, static_cast<std::int64_t>(i) + 1, rate));
+      QT_ASSIGN(const StepResult result,
+                run_step(*executor, static_cast<std::int64_t>(i) + 1, rate));
       const double want = losses[i].get<double>();
-      trace.push_back({fmt::format("step {}", i + 1), want, result.loss, relative(result.loss, want)});
+      trace.push_back(
+          {fmt::format("step {}", i + 1), want, result.loss, relative(result.loss, want)});
     }
     return {};
   }

@@ -1,5 +1,6 @@
-// Checks the engine against values computed elsewhere: a folder with a model, batches, and the loss, gradients
-// and training curves that a reference implementation got from them (docs/formats.md, "Golden folders").
+// Checks the engine against values computed elsewhere: a folder with a model, batches, and the
+// loss, gradients and training curves that a reference implementation got from them
+// (docs/formats.md, "Golden folders").
 #pragma once
 
 #include <string>
@@ -19,8 +20,8 @@ struct GoldenOptions {
   Target target;
 };
 
-// Largest relative errors accepted. In fp32 only the order of sums differs from the reference. In bf16 a value
-// carries 8 bits; the bounds are about twice what the golden cases show.
+// Largest relative errors accepted. In fp32 only the order of sums differs from the reference. In
+// bf16 a value carries 8 bits; the bounds are about twice what the golden cases show.
 struct GoldenTolerances {
   double loss, grad_norm, gradient, trace;
   static GoldenTolerances of(DType dtype) {
@@ -38,7 +39,7 @@ struct GoldenValue {
 struct GoldenReport {
   GoldenTolerances tolerances{};
   GoldenValue loss, grad_norm;
-  std::vector<GoldenValue> gradients;  // by weight: norms, and |g - g*| / |g*|; worst first
+  std::vector<GoldenValue> gradients;         // by weight: norms, and |g - g*| / |g*|; worst first
   std::vector<GoldenValue> adamw, adafactor;  // the loss of each step
   bool passed() const;
 };

@@ -9,8 +9,8 @@
 namespace quintet {
 namespace {
 
-// Weights pass through the host in pieces, so that the largest of them (an embedding of gigabytes) does not
-// need a second copy of itself.
+// Weights pass through the host in pieces, so that the largest of them (an embedding of gigabytes)
+// does not need a second copy of itself.
 constexpr std::int64_t kPiece = 1 << 20;
 
 std::vector<std::int64_t> dims_of(const Shape& shape) {
@@ -82,13 +82,15 @@ Status ModelState::load(const Safetensors& file) {
       for (const UnitState& state : units_) {
         for (const Weight& weight : state.unit->weights) found = found || weight.name == name;
       }
-      if (!found) return bad_input("{}: tensor \"{}\" is not part of this model", file.origin(), name);
+      if (!found)
+        return bad_input("{}: tensor \"{}\" is not part of this model", file.origin(), name);
     }
   }
   // 2. Then take it.
   for (const UnitState& state : units_) {
     for (const Weight& weight : state.unit->weights) {
-      QT_ASSIGN(const std::vector<float> values, file.read_float(weight.name, dims_of(weight.shape)));
+      QT_ASSIGN(const std::vector<float> values,
+                file.read_float(weight.name, dims_of(weight.shape)));
       write(state, weight.offset, values);
     }
   }
@@ -109,7 +111,8 @@ Status ModelState::save(const Path& path) const {
       const std::int64_t count = weight.shape.numel();
       for (std::int64_t first = 0; first < count; first += kPiece) {
         piece.resize(static_cast<std::size_t>(std::min(kPiece, count - first)));
-        executor_.read(state.master, (weight.offset + first) * 4, std::as_writable_bytes(std::span(piece)));
+        executor_.read(state.master, (weight.offset + first) * 4,
+                       std::as_writable_bytes(std::span(piece)));
         QT_TRY(writer.append(std::as_bytes(std::span(piece))));
       }
     }
@@ -133,7 +136,8 @@ Status ModelState::load_optimizer(const Safetensors& file) {
   for (const UnitState& state : units_) {
     for (const TensorId id : state.optimizer) {
       const Tensor& tensor = program.tensor(id);
-      QT_ASSIGN(const std::vector<float> values, file.read_float(tensor.name, dims_of(tensor.shape)));
+      QT_ASSIGN(const std::vector<float> values,
+                file.read_float(tensor.name, dims_of(tensor.shape)));
       executor_.write(id, 0, std::as_bytes(std::span(values)));
     }
   }

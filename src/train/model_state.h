@@ -1,5 +1,5 @@
-// A model's weights inside an executor, by their names: initialising, loading, reading. Weights are seen as
-// float32 here, whatever the working precision: the master copy where there is one.
+// A model's weights inside an executor, by their names: initialising, loading, reading. Weights are
+// seen as float32 here, whatever the working precision: the master copy where there is one.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class ModelState {
   explicit ModelState(Executor& executor);
 
   void initialise(std::uint64_t seed);
-  // Takes every weight from the file; refuses it when one is missing, has another shape, or when the file has
-  // tensors the model does not know. Nothing is changed unless all is well.
+  // Takes every weight from the file; refuses it when one is missing, has another shape, or when
+  // the file has tensors the model does not know. Nothing is changed unless all is well.
   Status load(const Safetensors& file);
   // Writes the weights under their Hugging Face names.
   Status save(const Path& path) const;
@@ -35,9 +35,9 @@ class ModelState {
  private:
   struct UnitState {
     const Unit* unit = nullptr;
-    TensorId master = kNone;             // float32; the working copy itself in fp32
-    TensorId working = kNone;            // bf16, or kNone
-    std::vector<TensorId> optimizer;     // moments and the like, without the master
+    TensorId master = kNone;          // float32; the working copy itself in fp32
+    TensorId working = kNone;         // bf16, or kNone
+    std::vector<TensorId> optimizer;  // moments and the like, without the master
   };
   void write(const UnitState& state, std::int64_t offset, std::span<const float> values);
 

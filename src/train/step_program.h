@@ -1,5 +1,5 @@
-// From a configuration to the program of a step: the one place where model, passes and optimizer are put
-// together. The trainer, `plan`, `inspect`, `verify` and the benchmarks all start here.
+// From a configuration to the program of a step: the one place where model, passes and optimizer
+// are put together. The trainer, `plan`, `inspect`, `verify` and the benchmarks all start here.
 #pragma once
 
 #include <cstdint>

@@ -18,10 +18,10 @@ const OpDecl kActivationDecl = {
     },
     .vjp =
         [](VjpContext& c) {
-          c.contribute(activation::kH,
-                       c.builder.emit_one(c.grad_name(activation::kH), OpKind::kActivationBackward,
-                                          c.forward.attrs,
-                                          {c.d_out(activation::kY), c.in(activation::kH)}));
+          c.contribute(
+              activation::kH,
+              c.builder.emit_one(c.grad_name(activation::kH), OpKind::kActivationBackward,
+                                 c.forward.attrs, {c.d_out(activation::kY), c.in(activation::kH)}));
         },
     .redo = Redo::kCheap,
 };

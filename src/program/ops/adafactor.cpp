@@ -45,8 +45,9 @@ const OpDecl kAdafactorApplyDecl = {
     .name = "adafactor_apply",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& master = v.in(adafactor_apply::kMaster);
-      const DType working =
-          v.has_out(adafactor_apply::kWorking) ? v.out(adafactor_apply::kWorking).dtype : DType::kBF16;
+      const DType working = v.has_out(adafactor_apply::kWorking)
+                                ? v.out(adafactor_apply::kWorking).dtype
+                                : DType::kBF16;
       return {{"master", master.shape, DType::kF32}, {"working", master.shape, working}};
     },
 };

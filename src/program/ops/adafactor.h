@@ -1,12 +1,12 @@
-// Adafactor (Shazeer and Stern, 2018) over a flat range of parameters. A matrix keeps the running means of
-// its squared gradient by row and by column, everything else one value an element. Four ops, because two
-// sums over a whole weight stand between the gradient and the update, and where a weight is sharded those
-// sums cross ranks:
+// Adafactor (Shazeer and Stern, 2018) over a flat range of parameters. A matrix keeps the running
+// means of its squared gradient by row and by column, everything else one value an element. Four
+// ops, because two sums over a whole weight stand between the gradient and the update, and where a
+// weight is sharded those sums cross ranks:
 //
 //   sums      per weight: sum over columns and over rows of (scale g)^2 + eps1
-//   moments   running means from the sums, and the factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
-//   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight itself
-//   apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+//   moments   running means from the sums, and the factors r_i = (R_i / mean R)^-1/2, c_j =
+//   C_j^-1/2 rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the
+//   weight itself apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
 #pragma once
 
 #include <cstdint>

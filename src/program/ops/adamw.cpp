@@ -12,7 +12,8 @@ const OpDecl kAdamWDecl = {
       const Tensor& master = v.in(adamw::kMaster);
       QT_CHECK(master.dtype == DType::kF32 && v.in(adamw::kGrad).shape == master.shape,
                "grad {} for master {}", v.in(adamw::kGrad).shape.str(), master.shape.str());
-      const DType working = v.has_out(adamw::kWorking) ? v.out(adamw::kWorking).dtype : DType::kBF16;
+      const DType working =
+          v.has_out(adamw::kWorking) ? v.out(adamw::kWorking).dtype : DType::kBF16;
       return {{"master", master.shape, DType::kF32},
               {"m", master.shape, DType::kF32},
               {"v", master.shape, DType::kF32},

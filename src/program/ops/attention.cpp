@@ -18,12 +18,11 @@ int bias_bucket(std::int64_t distance, bool causal, int buckets, int max_distanc
   const std::int64_t n = causal ? std::max<std::int64_t>(-distance, 0) : std::abs(distance);
   const int exact = buckets / 2;
   if (n < exact) return first + static_cast<int>(n);
-  // Single precision, in this order, on purpose: the reference computes it so, and at the boundary between
-  // two buckets the last bit decides.
+  // Single precision, in this order, on purpose: the reference computes it so, and at the boundary
+  // between two buckets the last bit decides.
   const float range = std::log(static_cast<float>(max_distance) / static_cast<float>(exact));
-  const auto step =
-      static_cast<int>(std::log(static_cast<float>(n) / static_cast<float>(exact)) / range *
-                       static_cast<float>(buckets - exact));
+  const auto step = static_cast<int>(std::log(static_cast<float>(n) / static_cast<float>(exact)) /
+                                     range * static_cast<float>(buckets - exact));
   return first + std::min(exact + step, buckets - 1);
 }
 
@@ -75,8 +74,8 @@ const OpDecl kAttentionDecl = {
     .flops =
         [](const OpView& v) {
           const Shape& q = v.in(attention::kQ).shape;
-          return attention_flops(
-              v, q, v.has_in(attention::kKv) ? v.in(attention::kKv).shape : q, 2);
+          return attention_flops(v, q, v.has_in(attention::kKv) ? v.in(attention::kKv).shape : q,
+                                 2);
         },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
       if (target.device != Device::kCpu) return 0;
@@ -110,16 +109,14 @@ const OpDecl kAttentionBackwardDecl = {
         [](const OpView& v) {
           const Shape& q = v.in(attention_backward::kQ).shape;
           return attention_flops(
-              v, q,
-              v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape : q, 4);
+              v, q, v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape : q, 4);
         },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
       if (target.device != Device::kCpu) return 0;
       const auto& a = v.attrs<AttentionAttrs>();
       const Tensor& q = v.in(attention_backward::kQ);
-      const std::int64_t keys = v.has_in(attention_backward::kKv)
-                                    ? v.in(attention_backward::kKv).shape[1]
-                                    : q.shape[1];
+      const std::int64_t keys =
+          v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];
       return 4 * attention::bucket_floats(q.shape[1], keys) +
              aligned(q.shape[0] * a.heads * a.buckets * 4) +
              target.threads * attention::Scratch::backward(q.shape[1], keys, a.head_dim).bytes();

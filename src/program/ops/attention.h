@@ -1,9 +1,10 @@
 // Multi-head attention without score scaling, with T5's relative bias inside: no tensor of size
 // [heads, queries, keys] exists. Softmax in float32.
 //
-// Self-attention reads q, k and v from one tensor [b, s, 3A]; cross-attention reads q [b, t, A] and k, v
-// from another [b, s, 2A] (A = heads * head_dim). The bias added to a score depends on (key position -
-// query position) alone: bias_bucket() maps that distance to a row of the table [buckets, heads].
+// Self-attention reads q, k and v from one tensor [b, s, 3A]; cross-attention reads q [b, t, A] and
+// k, v from another [b, s, 2A] (A = heads * head_dim). The bias added to a score depends on (key
+// position - query position) alone: bias_bucket() maps that distance to a row of the table
+// [buckets, heads].
 #pragma once
 
 #include <algorithm>
@@ -33,9 +34,9 @@ struct AttentionAttrs {
   }
 };
 
-// The bias table's row for relative position `distance` = key - query. Non-causal attention spends half
-// of the buckets on each sign; within a sign the first half of the buckets are single distances and the
-// rest grow logarithmically up to max_distance.
+// The bias table's row for relative position `distance` = key - query. Non-causal attention spends
+// half of the buckets on each sign; within a sign the first half of the buckets are single
+// distances and the rest grow logarithmically up to max_distance.
 int bias_bucket(std::int64_t distance, bool causal, int buckets, int max_distance);
 
 namespace attention {
@@ -57,8 +58,8 @@ inline std::int64_t bucket_floats(std::int64_t queries, std::int64_t keys) {
 }
 
 // Their scratch for one thread, in floats: scores of a block of queries, the bias by distance,
-// and float32 copies of the operands of one head (used for bf16 only, but always there: small, and one
-// layout for both).
+// and float32 copies of the operands of one head (used for bf16 only, but always there: small, and
+// one layout for both).
 struct Scratch {
   std::int64_t scores, distances, operands;
   static Scratch forward(std::int64_t queries, std::int64_t keys, std::int64_t dim) {

@@ -1,5 +1,6 @@
-// y = addend + mask * x / (1 - rate). The mask is a function of (seed, site, step, global element index),
-// so every layout of ranks draws the same one and the backward draws it again instead of keeping it.
+// y = addend + mask * x / (1 - rate). The mask is a function of (seed, site, step, global element
+// index), so every layout of ranks draws the same one and the backward draws it again instead of
+// keeping it.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@ namespace quintet {
 
 // Where a local tensor's elements lie in the global tensor they are a part of.
 struct GlobalIndex {
-  std::int64_t row_offset = 0;   // first row; a row is one token
-  std::int64_t col_offset = 0;   // first column
-  std::int64_t cols = 0;         // columns of the global tensor
+  std::int64_t row_offset = 0;  // first row; a row is one token
+  std::int64_t col_offset = 0;  // first column
+  std::int64_t cols = 0;        // columns of the global tensor
   template <class Visit>
   void visit(Visit&& visit) const {
     visit("row0", row_offset);

@@ -1,7 +1,8 @@
 // Rows of a table, and the scatter-add of their gradients.
+#include "program/ops/embedding.h"
+
 #include "base/check.h"
 #include "program/op_decl.h"
-#include "program/ops/embedding.h"
 #include "program/vjp.h"
 
 namespace quintet {

@@ -1,5 +1,5 @@
-// y[i] = table[ids[i]]; its backward adds each dy[i] to row ids[i] of the table's gradient, in the order of
-// i, so that the sum is the same every time.
+// y[i] = table[ids[i]]; its backward adds each dy[i] to row ids[i] of the table's gradient, in the
+// order of i, so that the sum is the same every time.
 #pragma once
 
 namespace quintet {

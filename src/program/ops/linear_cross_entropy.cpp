@@ -27,11 +27,9 @@ const OpDecl kLinearCrossEntropyDecl = {
       QT_CHECK(x.shape.cols() == weight.shape.cols() && labels.shape == x.shape.leading(),
                "x {}, weight {}, labels {}", x.shape.str(), weight.shape.str(), labels.shape.str());
       QT_CHECK(v.attrs<LinearCrossEntropyAttrs>().chunk > 0, "chunk must be positive");
-      const DType grad_dtype =
-          v.has_out(lce::kDWeight) ? v.out(lce::kDWeight).dtype : x.dtype;
-      return {{"", Shape{2}, DType::kF32},
-              {"dx", x.shape, x.dtype},
-              {"dw", weight.shape, grad_dtype}};
+      const DType grad_dtype = v.has_out(lce::kDWeight) ? v.out(lce::kDWeight).dtype : x.dtype;
+      return {
+          {"", Shape{2}, DType::kF32}, {"dx", x.shape, x.dtype}, {"dw", weight.shape, grad_dtype}};
     },
     // The gradients are results of the op itself: nothing to emit, only to pass on.
     .vjp = [](VjpContext& c) { c.contribute(lce::kX, c.out(lce::kDx)); },

@@ -1,6 +1,6 @@
-// The output layer and the loss as one op: logits = scale * X W^T, cross-entropy against the labels, and
-// the gradients of both operands in the same pass. Tokens are taken in chunks, so the logits of a 250,112
-// word vocabulary never exist for more than `chunk` tokens.
+// The output layer and the loss as one op: logits = scale * X W^T, cross-entropy against the
+// labels, and the gradients of both operands in the same pass. Tokens are taken in chunks, so the
+// logits of a 250,112 word vocabulary never exist for more than `chunk` tokens.
 //
 //   loss[0] += sum over counted labels of (logsumexp - logit[label]) / count
 //   loss[1] += sum over counted labels of z_loss * logsumexp^2 / count
@@ -29,8 +29,9 @@ namespace linear_cross_entropy {
 enum Inputs { kX, kWeight, kLabels, kCount, kLossAddend, kDWeightAddend };  // addends optional
 enum Outputs { kLoss, kDx, kDWeight };  // f32 [2]; the gradients are kNone in evaluation
 
-// The CPU kernel's scratch, in floats: the chunk's logits, two losses for each of its tokens, and float32
-// copies of the chunk and of a block of the weight's rows with its gradient (used for bf16).
+// The CPU kernel's scratch, in floats: the chunk's logits, two losses for each of its tokens, and
+// float32 copies of the chunk and of a block of the weight's rows with its gradient (used for
+// bf16).
 struct Scratch {
   std::int64_t logits, losses, chunk_copy, weight_rows, weight_copy;
   static Scratch of(std::int64_t chunk, std::int64_t width, std::int64_t vocabulary) {

@@ -47,7 +47,8 @@ const OpDecl kMatmulDecl = {
     .vjp =
         [](VjpContext& c) {
           const auto attrs = std::get<MatmulAttrs>(c.forward.attrs);
-          QT_CHECK(!attrs.transpose_a && attrs.transpose_b, "only linear layers are differentiated");
+          QT_CHECK(!attrs.transpose_a && attrs.transpose_b,
+                   "only linear layers are differentiated");
           const TensorId dy = c.d_out(matmul::kC);
           const TensorId d_weight = c.weight_grad(matmul::kB);
           c.builder.emit(c.grad_name(matmul::kB), OpKind::kMatmul,

@@ -1,5 +1,5 @@
-// C = op(A) op(B) + addend, where op transposes or not, accumulated in float32. Leading dims of A are
-// flattened into rows; a linear layer is C = X W^T with W stored [out, in].
+// C = op(A) op(B) + addend, where op transposes or not, accumulated in float32. Leading dims of A
+// are flattened into rows; a linear layer is C = X W^T with W stored [out, in].
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace matmul {
 enum Inputs { kA, kB, kAddend };  // the addend is optional and may be C itself
 enum Outputs { kC };
 
-// The CPU kernel's scratch for bf16: float32 copies of a block of A's rows, of B's columns and of C.
+// The CPU kernel's scratch for bf16: float32 copies of a block of A's rows, of B's columns and of
+// C.
 struct WidenTile {
   std::int64_t m, n, k;
   static WidenTile of(std::int64_t m, std::int64_t n, std::int64_t k) {

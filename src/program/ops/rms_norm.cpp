@@ -21,11 +21,11 @@ const OpDecl kRmsNormDecl = {
         [](VjpContext& c) {
           const TensorId d_weight = c.weight_grad(rms_norm::kWeight);
           const TensorId addend = c.take_addend(rms_norm::kX);
-          const auto out = c.builder.emit(
-              c.grad_name(rms_norm::kX), OpKind::kRmsNormBackward, c.forward.attrs,
-              {c.d_out(rms_norm::kY), c.in(rms_norm::kX), c.in(rms_norm::kWeight),
-               c.out(rms_norm::kRstd), addend, d_weight},
-              {kCreate, d_weight});
+          const auto out =
+              c.builder.emit(c.grad_name(rms_norm::kX), OpKind::kRmsNormBackward, c.forward.attrs,
+                             {c.d_out(rms_norm::kY), c.in(rms_norm::kX), c.in(rms_norm::kWeight),
+                              c.out(rms_norm::kRstd), addend, d_weight},
+                             {kCreate, d_weight});
           c.contribute(rms_norm::kX, out[0]);
         },
     .redo = Redo::kCheap,
@@ -37,8 +37,9 @@ const OpDecl kRmsNormBackwardDecl = {
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor &x = v.in(rms_norm_backward::kX), &dy = v.in(rms_norm_backward::kDy);
       QT_CHECK(x.shape == dy.shape, "x {}, dy {}", x.shape.str(), dy.shape.str());
-      const DType grad_dtype =
-          v.has_out(rms_norm_backward::kDWeight) ? v.out(rms_norm_backward::kDWeight).dtype : x.dtype;
+      const DType grad_dtype = v.has_out(rms_norm_backward::kDWeight)
+                                   ? v.out(rms_norm_backward::kDWeight).dtype
+                                   : x.dtype;
       return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype}};
     },
     .workspace = [](const OpView& v, const Target&) -> std::int64_t {

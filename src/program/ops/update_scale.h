@@ -3,12 +3,14 @@
 
 namespace quintet {
 
-// scale = min(1, clip_norm / (norm + 1e-6)), or 1 without clipping; NaN when the norm is not finite, which
-// tells the update ops to leave everything untouched.
+// scale = min(1, clip_norm / (norm + 1e-6)), or 1 without clipping; NaN when the norm is not
+// finite, which tells the update ops to leave everything untouched.
 struct UpdateScaleAttrs {
   float clip_norm = 0;  // 0: no clipping
   template <class Visit>
-  void visit(Visit&& visit) const { visit("clip", clip_norm); }
+  void visit(Visit&& visit) const {
+    visit("clip", clip_norm);
+  }
 };
 
 namespace squared_norm {

@@ -1,4 +1,5 @@
-// Writes zeros: the gaps between weights in a flat gradient, which no other op writes and the norm reads.
+// Writes zeros: the gaps between weights in a flat gradient, which no other op writes and the norm
+// reads.
 #include "base/check.h"
 #include "program/op_decl.h"
 

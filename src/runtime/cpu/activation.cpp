@@ -68,9 +68,11 @@ void dispatch(const OpContext& op, DType dtype, const Body& body) {
   const auto& attrs = op.attrs<ActivationAttrs>();
   with_float_type(dtype, [&]<class T>(T) {
     if (attrs.function == Nonlinearity::kGeluTanh) {
-      attrs.gated ? body.template operator()<T, Gelu, true>() : body.template operator()<T, Gelu, false>();
+      attrs.gated ? body.template operator()<T, Gelu, true>()
+                  : body.template operator()<T, Gelu, false>();
     } else {
-      attrs.gated ? body.template operator()<T, Relu, true>() : body.template operator()<T, Relu, false>();
+      attrs.gated ? body.template operator()<T, Relu, true>()
+                  : body.template operator()<T, Relu, false>();
     }
   });
 }

@@ -11,7 +11,8 @@
 namespace quintet::cpu {
 namespace {
 
-// The part of row `row` of a weight that lies in its segment: columns [begin, end), found at flat[offset...].
+// The part of row `row` of a weight that lies in its segment: columns [begin, end), found at
+// flat[offset...].
 struct RowPart {
   std::int64_t begin, end, offset;
 };
@@ -21,12 +22,16 @@ RowPart row_part(const AdafactorSegment& s, std::int64_t row) {
   const std::int64_t end = std::clamp(last - row * s.cols, std::int64_t{0}, s.cols);
   return {begin, end, s.begin + row * s.cols - first};
 }
-std::int64_t first_row(const AdafactorSegment& s) { return s.first / s.cols; }
+std::int64_t first_row(const AdafactorSegment& s) {
+  return s.first / s.cols;
+}
 std::int64_t last_row(const AdafactorSegment& s) {
   return (s.first + (s.end - s.begin) + s.cols - 1) / s.cols;
 }
 
-bool is_poisoned(float scale) { return std::isnan(scale); }
+bool is_poisoned(float scale) {
+  return std::isnan(scale);
+}
 
 template <class G>
 void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilon, float* sums) {
@@ -102,7 +107,7 @@ void adafactor_moments(const OpContext& op) {
     return;
   }
   for (const AdafactorSegment& s : attrs.segments) {
-    const float *sum = sums + s.state;
+    const float* sum = sums + s.state;
     float *mean = state + s.state, *factor = factors + s.state;
     const auto blend = [&](std::int64_t from, std::int64_t count, std::int64_t divisor) {
       for (std::int64_t i = from; i < from + count; ++i) {

@@ -13,14 +13,15 @@
 #include "runtime/cpu/kernel.h"
 #include "runtime/cpu/vector_math.h"
 
-// One (sequence, head) at a time, queries in blocks: scores = Q K^T for a block, softmax row by row, times V.
-// Distances key - query run from -(queries - 1) to keys - 1; position d + queries - 1 of a table holds
-// distance d, so the biases of one row of scores are a contiguous piece of it.
+// One (sequence, head) at a time, queries in blocks: scores = Q K^T for a block, softmax row by
+// row, times V. Distances key - query run from -(queries - 1) to keys - 1; position d + queries - 1
+// of a table holds distance d, so the biases of one row of scores are a contiguous piece of it.
 
 namespace quintet::cpu {
 namespace {
 
-// Where q, k and v (or their gradients) of an attention lie: rows of `ld` elements, heads side by side.
+// Where q, k and v (or their gradients) of an attention lie: rows of `ld` elements, heads side by
+// side.
 template <class T>
 struct Projections {
   T *q, *k, *v;
@@ -97,8 +98,7 @@ struct Shared {
         step(step_in == nullptr ? 0 : *step_in) {
     if (buckets == nullptr) return;
     for (std::int64_t i = 0; i < queries + keys - 1; ++i) {
-      buckets[i] =
-          bias_bucket(i - (queries - 1), attrs.causal, attrs.buckets, attrs.max_distance);
+      buckets[i] = bias_bucket(i - (queries - 1), attrs.causal, attrs.buckets, attrs.max_distance);
     }
   }
 
@@ -203,7 +203,8 @@ void forward(const OpContext& op) {
 }
 
 // With P the softmax, M the dropout factors and D = rowsum(dO * O):
-//   dV = (P M)^T dO,  dS = P (M (dO V^T) - D),  dQ = dS K,  dK = dS^T Q,  d(bias)[distance] = sum of dS.
+//   dV = (P M)^T dO,  dS = P (M (dO V^T) - D),  dQ = dS K,  dK = dS^T Q,  d(bias)[distance] = sum
+//   of dS.
 template <class T, class G>
 void backward(const OpContext& op) {
   using namespace attention_backward;
@@ -220,7 +221,8 @@ void backward(const OpContext& op) {
   const auto* out = op.in_data<T>(kOut);
   const auto* lse = op.in_data<float>(kLogSumExp);
   const auto layout = attention::Scratch::backward(s.queries, s.keys, s.dim);
-  float* bucket_sums = op.scratch() + attention::bucket_floats(s.queries, s.keys);  // [b, heads, buckets]
+  float* bucket_sums =
+      op.scratch() + attention::bucket_floats(s.queries, s.keys);  // [b, heads, buckets]
   float* threads = bucket_sums + aligned(s.batch * s.attrs.heads * s.attrs.buckets * 4) / 4;
 
   parallel_items(s.batch * s.attrs.heads, [&](std::int64_t item, int thread) {
@@ -334,9 +336,8 @@ void attention(const OpContext& op) {
 
 void attention_backward(const OpContext& op) {
   const DType dtype = op.in(attention_backward::kQ).dtype;
-  const DType grad_dtype = op.has_out(attention_backward::kDBias)
-                               ? op.out(attention_backward::kDBias).dtype
-                               : dtype;
+  const DType grad_dtype =
+      op.has_out(attention_backward::kDBias) ? op.out(attention_backward::kDBias).dtype : dtype;
   with_float_type(dtype, [&]<class T>(T) {
     with_float_type(grad_dtype, [&]<class G>(G) { backward<T, G>(op); });
   });

@@ -9,7 +9,8 @@ namespace quintet::cpu {
 
 void dropout(const OpContext& op) {
   const auto& attrs = op.attrs<DropoutAttrs>();
-  const DropoutMask mask(attrs.rate, attrs.seed, attrs.site, *op.in_data<std::int64_t>(dropout::kStep));
+  const DropoutMask mask(attrs.rate, attrs.seed, attrs.site,
+                         *op.in_data<std::int64_t>(dropout::kStep));
   const Shape& shape = op.in(dropout::kX).shape;
   const std::int64_t cols = shape.cols();
   with_float_type(op.in(dropout::kX).dtype, [&]<class T>(T) {

@@ -16,11 +16,13 @@ void embedding(const OpContext& op) {
   const std::int64_t row_bytes = table.shape.cols() * size_of(table.dtype);
   const auto* rows = op.in_data<std::byte>(embedding::kTable);
   auto* out = op.out_data<std::byte>(embedding::kOut);
-  parallel_for(op.in(embedding::kIds).shape.numel(), 16, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::memcpy(out + i * row_bytes, rows + ids[i] * row_bytes, static_cast<std::size_t>(row_bytes));
-    }
-  });
+  parallel_for(op.in(embedding::kIds).shape.numel(), 16,
+               [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   std::memcpy(out + i * row_bytes, rows + ids[i] * row_bytes,
+                               static_cast<std::size_t>(row_bytes));
+                 }
+               });
 }
 
 namespace {
@@ -41,7 +43,8 @@ void scatter(const OpContext& op) {
   auto* order = reinterpret_cast<std::int64_t*>(op.scratch());
   for (std::int64_t i = 0; i < tokens; ++i) order[i] = (std::int64_t{ids[i]} << 32) | i;
   std::sort(order, order + tokens);
-  // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the piece it
+  // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the
+  // piece it
   //    starts in.
   parallel_for(tokens, 64, [&](std::int64_t begin, std::int64_t end, int) {
     const auto id_at = [&](std::int64_t i) { return order[i] >> 32; };

@@ -1,5 +1,5 @@
-// What a CPU kernel gets, and the table of them. A kernel is a plain function of one op kind; it may use the
-// OpenMP team through parallel_for, and allocates nothing.
+// What a CPU kernel gets, and the table of them. A kernel is a plain function of one op kind; it
+// may use the OpenMP team through parallel_for, and allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,7 @@ class OpContext : public OpView {
   float* scratch() const { return static_cast<float*>(address(op.workspace)); }
 
  private:
-  void* address(TensorId id) const {
-    return id < 0 ? nullptr : arena_ + program.address_of(id);
-  }
+  void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
   std::byte* arena_;
 };
 

@@ -29,27 +29,48 @@ void zero(const OpContext&);
 
 Kernel kernel_of(OpKind kind) {
   switch (kind) {
-    case OpKind::kEmbedding: return embedding;
-    case OpKind::kEmbeddingBackward: return embedding_backward;
-    case OpKind::kRmsNorm: return rms_norm;
-    case OpKind::kRmsNormBackward: return rms_norm_backward;
-    case OpKind::kMatmul: return matmul;
-    case OpKind::kAttention: return attention;
-    case OpKind::kAttentionBackward: return attention_backward;
-    case OpKind::kActivation: return activation;
-    case OpKind::kActivationBackward: return activation_backward;
-    case OpKind::kDropout: return dropout;
-    case OpKind::kAdd: return add;
-    case OpKind::kCountLabels: return count_labels;
-    case OpKind::kLinearCrossEntropy: return linear_cross_entropy;
-    case OpKind::kSquaredNorm: return squared_norm;
-    case OpKind::kUpdateScale: return update_scale;
-    case OpKind::kAdamW: return adamw;
-    case OpKind::kAdafactorSums: return adafactor_sums;
-    case OpKind::kAdafactorMoments: return adafactor_moments;
-    case OpKind::kAdafactorRms: return adafactor_rms;
-    case OpKind::kAdafactorApply: return adafactor_apply;
-    case OpKind::kZero: return zero;
+    case OpKind::kEmbedding:
+      return embedding;
+    case OpKind::kEmbeddingBackward:
+      return embedding_backward;
+    case OpKind::kRmsNorm:
+      return rms_norm;
+    case OpKind::kRmsNormBackward:
+      return rms_norm_backward;
+    case OpKind::kMatmul:
+      return matmul;
+    case OpKind::kAttention:
+      return attention;
+    case OpKind::kAttentionBackward:
+      return attention_backward;
+    case OpKind::kActivation:
+      return activation;
+    case OpKind::kActivationBackward:
+      return activation_backward;
+    case OpKind::kDropout:
+      return dropout;
+    case OpKind::kAdd:
+      return add;
+    case OpKind::kCountLabels:
+      return count_labels;
+    case OpKind::kLinearCrossEntropy:
+      return linear_cross_entropy;
+    case OpKind::kSquaredNorm:
+      return squared_norm;
+    case OpKind::kUpdateScale:
+      return update_scale;
+    case OpKind::kAdamW:
+      return adamw;
+    case OpKind::kAdafactorSums:
+      return adafactor_sums;
+    case OpKind::kAdafactorMoments:
+      return adafactor_moments;
+    case OpKind::kAdafactorRms:
+      return adafactor_rms;
+    case OpKind::kAdafactorApply:
+      return adafactor_apply;
+    case OpKind::kZero:
+      return zero;
   }
   QT_CHECK(false, "no CPU kernel for op kind {}", static_cast<int>(kind));
 }

@@ -75,8 +75,8 @@ class Chunks {
     }
   }
 
-  // Calls body(first row, rows, weight in float32) for the whole weight, or block after block where it has to
-  // be widened first.
+  // Calls body(first row, rows, weight in float32) for the whole weight, or block after block where
+  // it has to be widened first.
   template <class Body>
   void for_weight_blocks(const Body& body) {
     const T* weight = op_.in_data<T>(lce::kWeight);
@@ -94,8 +94,8 @@ class Chunks {
   void compute_logits(std::int64_t begin, std::int64_t rows) {
     const float* x = x_rows(begin, rows);
     for_weight_blocks([&](std::int64_t v, std::int64_t count, const float* weight) {
-      gemm(false, true, rows, count, width_, attrs_.scale, x, width_, weight, width_, 0, logits_ + v,
-           vocabulary_);
+      gemm(false, true, rows, count, width_, attrs_.scale, x, width_, weight, width_, 0,
+           logits_ + v, vocabulary_);
     });
   }
 
@@ -138,8 +138,8 @@ class Chunks {
     });
   }
 
-  // Replaces a row by exp(row - max) and returns the sum, added up in blocks: a plain float32 sum over 250,112
-  // words would lose four digits.
+  // Replaces a row by exp(row - max) and returns the sum, added up in blocks: a plain float32 sum
+  // over 250,112 words would lose four digits.
   float exponentials(float* row, float max) const {
     double total = 0;
     constexpr std::int64_t kBlock = 1024;
@@ -163,8 +163,8 @@ class Chunks {
     if constexpr (kIsFloat) dx = dx_out;
     G* dw = op_.out_data<G>(lce::kDWeight);
     for_weight_blocks([&](std::int64_t v, std::int64_t count, const float* weight) {
-      gemm(false, false, rows, width_, count, attrs_.scale, logits_ + v, vocabulary_, weight, width_,
-           v == 0 ? 0.0f : 1.0f, dx, width_);
+      gemm(false, false, rows, width_, count, attrs_.scale, logits_ + v, vocabulary_, weight,
+           width_, v == 0 ? 0.0f : 1.0f, dx, width_);
     });
     if constexpr (!kIsFloat) narrow(dx, dx_out, rows * width_);
     if constexpr (std::is_same_v<G, float>) {
@@ -185,7 +185,8 @@ class Chunks {
   const LinearCrossEntropyAttrs& attrs_;
   const std::int64_t tokens_, width_, vocabulary_, chunk_;
   const lce::Scratch layout_;
-  float *const logits_, *const losses_, *const x_copy_, *const dx_copy_, *const w_copy_, *const dw_copy_;
+  float *const logits_, *const losses_, *const x_copy_, *const dx_copy_, *const w_copy_,
+                                                                             *const dw_copy_;
   float inverse_count_ = 0;
 };
 

@@ -29,8 +29,8 @@ void in_float32(const OpContext& op, const Problem& p) {
        op.in_data<float>(matmul::kB), p.tb ? p.k : p.n, addend == nullptr ? 0.0f : 1.0f, c, p.n);
 }
 
-// Copies rows [first, first + count) of op(X), of `inner` elements each, to float32 rows; `stored` is the row
-// length X has in memory.
+// Copies rows [first, first + count) of op(X), of `inner` elements each, to float32 rows; `stored`
+// is the row length X has in memory.
 template <class T>
 void widen_rows(const T* x, bool transposed, std::int64_t stored, std::int64_t first,
                 std::int64_t count, std::int64_t inner, float* to) {
@@ -55,9 +55,9 @@ void widened(const OpContext& op, const Problem& p) {
   const auto* addend = op.in_data<C>(matmul::kAddend);
   auto* c = op.out_data<C>(matmul::kC);
   const auto tile = matmul::WidenTile::of(p.m, p.n, p.k);
-  float* a_rows = op.scratch();                // [tile.m, k]
-  float* b_rows = a_rows + tile.m * tile.k;    // [tile.n, k]: op(B) transposed
-  float* product = b_rows + tile.n * tile.k;   // [tile.m, tile.n]
+  float* a_rows = op.scratch();               // [tile.m, k]
+  float* b_rows = a_rows + tile.m * tile.k;   // [tile.n, k]: op(B) transposed
+  float* product = b_rows + tile.n * tile.k;  // [tile.m, tile.n]
   for (std::int64_t m0 = 0; m0 < p.m; m0 += tile.m) {
     const std::int64_t rows = std::min(tile.m, p.m - m0);
     widen_rows(a, p.ta, p.ta ? p.m : p.k, m0, rows, p.k, a_rows);

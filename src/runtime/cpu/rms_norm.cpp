@@ -25,7 +25,8 @@ void forward(const OpContext& op) {
       T* yr = y + r * d;
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = 0; i < d; ++i) sum += static_cast<float>(xr[i]) * static_cast<float>(xr[i]);
+      for (std::int64_t i = 0; i < d; ++i)
+        sum += static_cast<float>(xr[i]) * static_cast<float>(xr[i]);
       const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(d) + epsilon);
       rstd[r] = inverse;
 #pragma omp simd

@@ -1,5 +1,5 @@
-// Elementary functions that compilers turn into vector code. The C library's are accurate to the last bit
-// and called one element at a time; softmax and GELU want neither.
+// Elementary functions that compilers turn into vector code. The C library's are accurate to the
+// last bit and called one element at a time; softmax and GELU want neither.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,9 @@ inline float gelu_sigmoid(float x) {
   const float u = 0.7978845608f * x * (1.0f + 0.044715f * x * x);
   return 1.0f / (1.0f + fast_exp(-2.0f * u));
 }
-inline float gelu_tanh(float x) { return x * gelu_sigmoid(x); }
+inline float gelu_tanh(float x) {
+  return x * gelu_sigmoid(x);
+}
 inline float gelu_tanh_derivative(float x) {
   const float s = gelu_sigmoid(x);
   const float du = 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);

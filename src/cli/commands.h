@@ -1,0 +1,21 @@
+// The subcommands of `quintet`, one file each. A file adds its subcommand with its options and,
+// when the user chose it, sets `action` to what it does.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+
+namespace quintet {
+
+using Action = std::function<Status()>;
+
+void add_train(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
+void add_config(CLI::App& app, Action& action);
+
+}  // namespace quintet

@@ -1,0 +1,54 @@
+#include <exception>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+
+namespace quintet {
+namespace {
+
+int report(const Error& error) {
+  fmt::print(stderr, "quintet: {}\n", error.message);
+  return static_cast<int>(error.code);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Quintet: pre-trains encoder-decoder language models (the mT5 family), and measures how\n"
+      "data, tensor and pipeline parallelism trade time, memory and communication.");
+  app.set_version_flag("--version", "quintet " QUINTET_VERSION);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  app.footer(
+      "Exit codes: 0 success, 1 internal error, 2 usage or configuration, 3 bad input, 4 values "
+      "differ,\n"
+      "5 loss not finite, 6 out of memory, 7 input/output, 8 a rank was lost, 130 interrupted.");
+  Action action;
+  add_train(app, action);
+  add_plan(app, action);
+  add_inspect(app, action);
+  add_verify(app, action);
+  add_config(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+  }
+  const Status status = action();
+  return status.ok() ? 0 : report(status.error());
+}
+
+}  // namespace
+}  // namespace quintet
+
+int main(int argc, char** argv) {
+  try {
+    return quintet::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return quintet::report({quintet::ErrorCode::kOutOfMemory, "the system refused memory"});
+  } catch (const std::exception& error) {
+    return quintet::report({quintet::ErrorCode::kInternal,
+                            fmt::format("internal error, please report it: {}", error.what())});
+  }
+}

@@ -1,0 +1,37 @@
+#include "cli/run_options.h"
+
+namespace quintet {
+
+RunOptions::RunOptions(CLI::App& command) {
+  command.add_option("config", file_, "TOML file with the run's configuration")->type_name("FILE");
+  command.add_option("--set", assignments_, "set one key, e.g. --set train.steps=500 (repeatable)")
+      ->type_name("SECTION.KEY=VALUE")
+      ->allow_extra_args(false);
+  shortcut(command, "--model", "model.name", "preset, config.json, or folder with one");
+  shortcut(command, "--micro-batch", "batch.micro_batch", "sequences computed at one time");
+  shortcut(command, "--accumulate", "batch.accumulate", "micro-batches a step");
+  shortcut(command, "--source", "batch.source", "tokens of the encoder's input");
+  shortcut(command, "--target", "batch.target", "tokens of the decoder (0: from the objective)");
+  shortcut(command, "--precision", "train.precision", "fp32 or bf16");
+  shortcut(command, "--recompute", "train.recompute", "none, selective or full");
+  shortcut(command, "--optimizer", "optimizer.name", "adamw or adafactor");
+  shortcut(command, "--threads", "train.threads", "CPU threads (0: one a core)");
+}
+
+void RunOptions::shortcut(CLI::App& command, const std::string& flag, const std::string& key,
+                          const std::string& doc) {
+  auto value = std::make_unique<std::string>();
+  command.add_option(flag, *value, doc + "; sets " + key)->type_name("VALUE");
+  shortcuts_.emplace_back(key, std::move(value));
+}
+
+Result<RunConfig> RunOptions::load() const {
+  std::vector<std::string> all;
+  for (const auto& [key, value] : shortcuts_) {
+    if (!value->empty()) all.push_back(key + "=" + *value);
+  }
+  all.insert(all.end(), assignments_.begin(), assignments_.end());
+  return load_run_config(file_, all);
+}
+
+}  // namespace quintet

@@ -1,0 +1,33 @@
+// The options that say what to run: a TOML file, --set, and shortcuts for the keys people change
+// most.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "train/run_config.h"
+
+namespace quintet {
+
+class RunOptions {
+ public:
+  // Adds the options to a subcommand. The object must live until it is parsed.
+  explicit RunOptions(CLI::App& command);
+
+  // File first, then shortcuts, then --set.
+  Result<RunConfig> load() const;
+
+ private:
+  void shortcut(CLI::App& command, const std::string& flag, const std::string& key,
+                const std::string& doc);
+
+  std::string file_;
+  std::vector<std::string> assignments_;
+  std::vector<std::pair<std::string, std::unique_ptr<std::string>>>
+      shortcuts_;  // key, value if given
+};
+
+}  // namespace quintet

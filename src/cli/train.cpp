@@ -1,0 +1,22 @@
+#include "cli/commands.h"
+#include "cli/run_options.h"
+#include "train/trainer.h"
+
+namespace quintet {
+
+void add_train(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("train", "train a model");
+  auto options = std::make_shared<RunOptions>(*command);
+  command->footer(
+      "Example: quintet train --model tiny --set train.steps=500 --set output.folder=runs/first");
+  command->callback([options, &action] {
+    action = [options]() -> Status {
+      QT_ASSIGN(RunConfig config, options->load());
+      QT_ASSIGN(const TrainResult result, train(std::move(config)));
+      fmt::print("trained to step {}, final loss {:.4f}\n", result.steps, result.final_loss);
+      return {};
+    };
+  });
+}
+
+}  // namespace quintet

@@ -1,0 +1,72 @@
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace quintet {
+namespace {
+
+constexpr const char* kFolder = "checkpoints";
+constexpr std::string_view kPrefix = "step-";
+
+std::vector<CheckpointInfo> list_checkpoints(const Path& run_folder) {
+  std::vector<CheckpointInfo> found;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder / kFolder, failure)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kPrefix, 0) != 0 || !entry.is_directory(failure)) continue;
+    CheckpointInfo info{entry.path(), 0};
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, info.step);
+    if (error == std::errc() && stop == end) found.push_back(std::move(info));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step < b.step; });
+  return found;
+}
+
+}  // namespace
+
+std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder) {
+  const auto all = list_checkpoints(run_folder);
+  if (all.empty()) return std::nullopt;
+  return all.back();
+}
+
+Status save_checkpoint(const Path& run_folder, std::int64_t step, const ModelState& state,
+                       const T5Config& model, const std::string& run_toml, std::int64_t keep) {
+  const Path final_folder = run_folder / kFolder / fmt::format("{}{:08}", kPrefix, step);
+  const Path partial = run_folder / kFolder / fmt::format("partial-{:08}", step);
+  std::error_code failure;
+  std::filesystem::remove_all(partial, failure);
+  QT_TRY(make_directories(partial));
+  QT_TRY(state.save(partial / "model.safetensors"));
+  QT_TRY(state.save_optimizer(partial / "optimizer.safetensors"));
+  QT_TRY(write_file(partial / "config.json", to_hf_config(model)));
+  QT_TRY(write_file(partial / "run.toml", run_toml));
+  const nlohmann::json info = {{"format", 1}, {"step", step}};
+  QT_TRY(write_file(partial / "state.json", info.dump(2) + "\n"));
+  std::filesystem::remove_all(final_folder, failure);
+  std::filesystem::rename(partial, final_folder, failure);
+  if (failure)
+    return io_error("{}: cannot rename into place: {}", final_folder.string(), failure.message());
+
+  const auto all = list_checkpoints(run_folder);
+  for (std::size_t i = 0; keep > 0 && i + static_cast<std::size_t>(keep) < all.size(); ++i) {
+    std::filesystem::remove_all(all[i].folder, failure);
+  }
+  return {};
+}
+
+Status load_checkpoint(const CheckpointInfo& checkpoint, ModelState& state) {
+  QT_ASSIGN(const Safetensors weights, Safetensors::open(checkpoint.folder / "model.safetensors"));
+  QT_ASSIGN(const Safetensors optimizer,
+            Safetensors::open(checkpoint.folder / "optimizer.safetensors"));
+  QT_TRY(state.load(weights));
+  return state.load_optimizer(optimizer);
+}
+
+}  // namespace quintet

@@ -1,0 +1,32 @@
+// Checkpoints: a folder for each saved step, complete or not there (docs/formats.md,
+// "Checkpoints").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/result.h"
+#include "model/t5_config.h"
+#include "train/model_state.h"
+
+namespace quintet {
+
+struct CheckpointInfo {
+  Path folder;
+  std::int64_t step = 0;
+};
+
+// The newest complete checkpoint below a run's folder.
+std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder);
+
+// Writes one beside its final place and renames it, then removes all but the newest `keep` (0:
+// keeps all).
+Status save_checkpoint(const Path& run_folder, std::int64_t step, const ModelState& state,
+                       const T5Config& model, const std::string& run_toml, std::int64_t keep);
+
+// Puts weights and optimizer state back. Refuses checkpoints of another model or optimizer.
+Status load_checkpoint(const CheckpointInfo& checkpoint, ModelState& state);
+
+}  // namespace quintet

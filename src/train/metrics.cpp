@@ -1,0 +1,94 @@
+#include "train/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace quintet {
+
+Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_step) {
+  QT_TRY(make_directories(folder));
+  MetricsFile metrics;
+  metrics.path_ = folder / "metrics.jsonl";
+  std::string kept;
+  if (resumed_step > 0) {
+    const auto text = read_file(metrics.path_);
+    const std::string& old = text.ok() ? text.value() : kept;
+    for (std::size_t begin = 0; begin < old.size();) {
+      const std::size_t end = old.find('\n', begin);
+      if (end == std::string::npos) break;  // a line cut off by a crash
+      const auto line = nlohmann::json::parse(old.substr(begin, end - begin), nullptr, false);
+      if (line.is_object() && line.value("step", INT64_MAX) <= resumed_step) {
+        kept += old.substr(begin, end - begin + 1);
+      }
+      begin = end + 1;
+    }
+  }
+  QT_TRY(write_file(metrics.path_, kept));
+  metrics.file_.reset(std::fopen(metrics.path_.c_str(), "a"));
+  if (!metrics.file_) {
+    return io_error("{}: cannot open: {}", metrics.path_.string(), std::strerror(errno));
+  }
+  return metrics;
+}
+
+Status MetricsFile::append(const StepMetrics& m) {
+  const nlohmann::ordered_json line = {{"step", m.step},
+                                       {"loss", m.loss},
+                                       {"z_loss", m.z_loss},
+                                       {"grad_norm", m.grad_norm},
+                                       {"lr", m.learning_rate},
+                                       {"seconds", m.seconds},
+                                       {"data_seconds", m.data_seconds},
+                                       {"tokens_per_second", m.tokens / m.seconds},
+                                       {"tflops", m.flops / m.seconds * 1e-12}};
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
+      std::fflush(file_.get()) != 0) {
+    return io_error("{}: write failed: {}", path_.string(), std::strerror(errno));
+  }
+  return {};
+}
+
+Progress::Progress(std::int64_t total_steps, std::int64_t log_every, double memory_bytes)
+    : total_steps_(total_steps),
+      log_every_(log_every),
+      memory_bytes_(memory_bytes),
+      terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void Progress::step(const StepMetrics& m) {
+  loss_ += m.loss;
+  seconds_ += m.seconds;
+  data_seconds_ += m.data_seconds;
+  tokens_ += m.tokens;
+  flops_ += m.flops;
+  ++count_;
+  const bool due = m.step % log_every_ == 0 || m.step == total_steps_;
+  // A terminal is redrawn at every step that takes its time; a log gets one line for log_every.
+  if (!due && !(terminal_ && seconds_ > 0.2)) return;
+  const double rate = flops_ / seconds_;
+  const std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  {}  {}  data wait {:.1f} %  left {}",
+                  m.step, total_steps_, loss_ / static_cast<double>(count_), tokens_ / seconds_,
+                  rate < 1e12 ? fmt::format("{:.1f} GFLOP/s", rate * 1e-9)
+                              : fmt::format("{:.1f} TFLOP/s", rate * 1e-12),
+                  human_bytes(memory_bytes_), 100 * data_seconds_ / seconds_,
+                  human_duration(static_cast<double>(total_steps_ - m.step) * seconds_ /
+                                 static_cast<double>(count_)));
+  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ && !due ? "" : "\n");
+  std::fflush(stderr);
+  line_open_ = terminal_ && !due;
+  if (due) loss_ = seconds_ = data_seconds_ = tokens_ = flops_ = 0, count_ = 0;
+}
+
+void Progress::finish() {
+  if (line_open_) fmt::print(stderr, "\n");
+  line_open_ = false;
+}
+
+}  // namespace quintet

@@ -1,0 +1,55 @@
+// What a run tells while it runs: a line of progress for people, a line of JSON a step for
+// programs.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+
+#include "base/files.h"
+#include "base/result.h"
+
+namespace quintet {
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0, z_loss = 0, grad_norm = 0, learning_rate = 0;
+  double seconds = 0;       // of the whole step
+  double data_seconds = 0;  // of which: waiting for data
+  double tokens = 0;        // source and target, of the global batch
+  double flops = 0;         // matrix products, without recomputation
+};
+
+// Appends to <folder>/metrics.jsonl. On resume, lines of steps that will be run again are dropped
+// first.
+class MetricsFile {
+ public:
+  static Result<MetricsFile> open(const Path& folder, std::int64_t resumed_step);
+  Status append(const StepMetrics& metrics);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  Path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+// Averages over the steps since the last line. On a terminal the line is redrawn in place.
+class Progress {
+ public:
+  Progress(std::int64_t total_steps, std::int64_t log_every, double memory_bytes);
+  void step(const StepMetrics& metrics);
+  // Ends a line that was being redrawn.
+  void finish();
+
+ private:
+  const std::int64_t total_steps_, log_every_;
+  const double memory_bytes_;
+  const bool terminal_;
+  bool line_open_ = false;
+  double loss_ = 0, seconds_ = 0, data_seconds_ = 0, tokens_ = 0, flops_ = 0;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace quintet

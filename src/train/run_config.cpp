@@ -1,0 +1,133 @@
+#include "train/run_config.h"
+
+#include <omp.h>
+
+#include "base/files.h"
+
+namespace quintet {
+
+void ModelSection::list(FieldList& fields) {
+  fields.add("name", name, "a preset, a Hugging Face config.json, or a folder with one");
+  fields.add("dropout", dropout,
+             "dropout rate; -1: what the model's configuration says (presets: 0)",
+             between(-1, 0.99));
+  fields.add("z_loss", z_loss,
+             "weight of the squared log-sum-exp of the logits; mT5 was trained with 1e-4",
+             between(0, 1));
+  fields.add("loss_chunk", loss_chunk,
+             "tokens whose logits exist at one time; 0: as many as fill about 64 MiB", at_least(0));
+}
+
+void BatchSection::list(FieldList& fields) {
+  fields.add("micro_batch", micro_batch, "sequences computed at one time", between(1, 1 << 20));
+  fields.add("accumulate", accumulate, "micro-batches whose gradients are added up for one step",
+             between(1, 1 << 16));
+  fields.add("source", source, "tokens of the encoder's input", between(3, 1 << 20));
+  fields.add("target", target, "tokens of the decoder; 0: what the objective makes of the source",
+             between(0, 1 << 20));
+}
+
+void TrainSection::list(FieldList& fields) {
+  fields.add("steps", steps, "optimizer steps of the whole run", at_least(1));
+  fields.add("seed", seed, "of initial weights, dropout and data", at_least(0));
+  fields.add("precision", precision,
+             "of working weights and activations; bf16 keeps fp32 master weights",
+             one_of({"fp32", "bf16"}));
+  fields.add("gradients", gradients, "precision in which gradients are accumulated",
+             one_of({"same", "fp32", "bf16"}));
+  fields.add("recompute", recompute,
+             "what the backward computes again instead of keeping: nothing, the cheap (norms, "
+             "activations), "
+             "or whole layers",
+             one_of({"none", "selective", "full"}));
+  fields.add("threads", threads, "of the CPU executor; 0: one a core", between(0, 1024));
+}
+
+void OutputSection::list(FieldList& fields) {
+  fields.add("folder", folder, "where metrics and checkpoints go; empty: nowhere");
+  fields.add("log_every", log_every, "steps between two lines of progress", at_least(1));
+  fields.add("save_every", save_every, "steps between two checkpoints; 0: only at the end",
+             at_least(0));
+  fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
+  fields.add("resume", resume, "continue from the newest checkpoint in the folder");
+}
+
+void DataSection::list(FieldList& fields) {
+  fields.add("kind", kind, "where examples come from", one_of({"synthetic"}));
+  fields.add("noise_density", spans.noise_density,
+             "share of the tokens that span corruption cuts out", between(0.001, 0.9));
+  fields.add("mean_span", spans.mean_span, "mean length of a span", between(1, 1000));
+  fields.add("languages", synthetic.languages, "synthetic: number of languages", between(1, 1000));
+  fields.add("words", synthetic.words, "synthetic: words of each language", between(2, 100000));
+  fields.add("branching", synthetic.branching, "synthetic: words that can follow a word",
+             between(1, 100000));
+  fields.add("skew", synthetic.skew,
+             "synthetic: likelihood of each successor relative to the one before",
+             between(0.01, 1));
+}
+
+FieldList RunConfig::fields() {
+  FieldList list;
+  list.add_section("model", "What is trained.", model);
+  list.add_section(
+      "batch", "How much at a time. Global batch = micro_batch x accumulate x data-parallel ranks.",
+      batch);
+  list.add_section("train", "How long and in which precision.", train);
+  list.add_section("optimizer", "How weights follow gradients.", optimizer);
+  list.add_section("schedule", "The learning rate.", schedule);
+  list.add_section("data", "What is learned from.", data);
+  list.add_section("output", "What is left behind.", output);
+  return list;
+}
+
+Result<RunConfig> load_run_config(const std::string& file,
+                                  const std::vector<std::string>& assignments) {
+  ConfigValues values;
+  if (!file.empty()) {
+    QT_ASSIGN(const std::string text, read_file(file));
+    QT_ASSIGN(values, parse_config(text, file));
+  }
+  for (const std::string& assignment : assignments) QT_TRY(parse_assignment(assignment, values));
+  RunConfig config;
+  QT_TRY(apply_config(values, config.fields()));
+  return config;
+}
+
+Result<StepOptions> step_options(const RunConfig& config) {
+  StepOptions options;
+  QT_ASSIGN(options.model, load_model_config(config.model.name));
+  if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
+
+  options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false};
+  if (config.batch.target == 0) {
+    QT_ASSIGN(const SpanCounts counts,
+              fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
+    options.batch.target = counts.target_length();
+    options.batch.padded = counts.source_length() != config.batch.source;
+  }
+  QT_TRY(validate(options.batch));
+  options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
+
+  const auto dtype_named = [](const std::string& name) {
+    return name == "bf16" ? DType::kBF16 : DType::kF32;
+  };
+  options.options.dtype = dtype_named(config.train.precision);
+  options.options.grad_dtype = config.train.gradients == "same"
+                                   ? options.options.dtype
+                                   : dtype_named(config.train.gradients);
+  if (options.options.dtype == DType::kF32 && options.options.grad_dtype == DType::kBF16) {
+    return usage_error(
+        "train.gradients = \"bf16\" with train.precision = \"fp32\": gradients may be more "
+        "precise than the weights, not less");
+  }
+  options.options.z_loss = config.model.z_loss;
+  options.options.loss_chunk = config.model.loss_chunk;
+  options.options.seed = static_cast<std::uint64_t>(config.train.seed);
+  QT_ASSIGN(options.recompute, parse_recompute(config.train.recompute));
+  options.optimizer = config.optimizer;
+  options.target.threads =
+      config.train.threads > 0 ? static_cast<int>(config.train.threads) : omp_get_max_threads();
+  return options;
+}
+
+}  // namespace quintet

@@ -1,0 +1,81 @@
+// Everything a run is told, by sections. Every key is declared, documented and limited here or in
+// the section it comes from; `quintet config --help-all` prints this.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "data/span_corruption.h"
+#include "data/synthetic.h"
+#include "optim/learning_rate.h"
+#include "optim/optimizer.h"
+#include "train/step_program.h"
+
+namespace quintet {
+
+struct ModelSection {
+  std::string name = "tiny";
+  double dropout = -1;
+  double z_loss = 0;
+  std::int64_t loss_chunk = 0;
+  void list(FieldList& fields);
+};
+
+struct BatchSection {
+  std::int64_t micro_batch = 16;
+  std::int64_t accumulate = 1;
+  std::int64_t source = 64;
+  std::int64_t target = 0;
+  void list(FieldList& fields);
+};
+
+struct TrainSection {
+  std::int64_t steps = 1000;
+  std::int64_t seed = 1;
+  std::string precision = "fp32";
+  std::string gradients = "same";
+  std::string recompute = "none";
+  std::int64_t threads = 0;
+  void list(FieldList& fields);
+};
+
+struct OutputSection {
+  std::string folder;
+  std::int64_t log_every = 10;
+  std::int64_t save_every = 0;
+  std::int64_t keep = 2;
+  bool resume = false;
+  void list(FieldList& fields);
+};
+
+struct DataSection {
+  std::string kind = "synthetic";
+  SpanCorruptionConfig spans;
+  SyntheticConfig synthetic;
+  void list(FieldList& fields);
+};
+
+struct RunConfig {
+  ModelSection model;
+  BatchSection batch;
+  TrainSection train;
+  OptimizerConfig optimizer;
+  LearningRateConfig schedule;
+  DataSection data;
+  OutputSection output;
+
+  // The fields point into this object.
+  FieldList fields();
+};
+
+// Reads a TOML file (or none, if empty), then the assignments "section.key=value".
+Result<RunConfig> load_run_config(const std::string& file,
+                                  const std::vector<std::string>& assignments);
+
+// What the engine compiles for such a run: loads the model's shape and checks that all fits
+// together.
+Result<StepOptions> step_options(const RunConfig& config);
+
+}  // namespace quintet

@@ -1,0 +1,175 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "data/batch.h"
+#include "data/synthetic.h"
+#include "runtime/dry_run.h"
+#include "runtime/executor.h"
+#include "train/checkpoint.h"
+#include "train/feed.h"
+#include "train/metrics.h"
+#include "train/model_state.h"
+
+namespace quintet {
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+// While alive, SIGINT and SIGTERM ask for a stop instead of ending the process. A second one ends
+// it.
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    stop_requested = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { stop_requested = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGINT, &action, &old_int_);
+    ::sigaction(SIGTERM, &action, &old_term_);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  ~StopOnSignal() {
+    ::sigaction(SIGINT, &old_int_, nullptr);
+    ::sigaction(SIGTERM, &old_term_, nullptr);
+  }
+
+ private:
+  struct sigaction old_int_ {
+  }, old_term_{};
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Result<std::unique_ptr<BatchSource>> open_data(const RunConfig& config,
+                                               const StepOptions& options) {
+  QT_ASSIGN(
+      SyntheticCorpus corpus,
+      SyntheticCorpus::create(config.data.synthetic, config.data.spans, options.model.vocab_size,
+                              options.batch.source, options.batch.target,
+                              static_cast<std::uint64_t>(config.train.seed)));
+  if (corpus.counts().source_length() < options.batch.source && !options.batch.padded) {
+    return usage_error(
+        "examples of {} source tokens do not fill batch.source = {}; set batch.target = 0 or "
+        "batch.source = {}",
+        corpus.counts().source_length(), options.batch.source, corpus.counts().source_length());
+  }
+  return std::unique_ptr<BatchSource>(std::make_unique<SyntheticCorpus>(std::move(corpus)));
+}
+
+// Where a run with an output folder begins: at 0, or after the newest checkpoint.
+Result<std::int64_t> starting_step(const OutputSection& output, ModelState& state) {
+  if (output.folder.empty()) return std::int64_t{0};
+  const auto newest = newest_checkpoint(output.folder);
+  if (!newest) return std::int64_t{0};
+  if (!output.resume) {
+    return usage_error(
+        "{} already has a checkpoint at step {}; continue with output.resume=true, or choose "
+        "another output.folder",
+        output.folder, newest->step);
+  }
+  QT_TRY(load_checkpoint(*newest, state));
+  log_info("resuming after step {} from {}", newest->step, newest->folder.string());
+  return newest->step;
+}
+
+Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
+  const auto newest = output.folder.empty() ? std::nullopt : newest_checkpoint(output.folder);
+  return make_error(ErrorCode::kNonFinite,
+                    "step {}: loss {}, gradient norm {}: not finite. The weights were not updated "
+                    "and nothing was saved; {}. "
+                    "A lower schedule.peak, a longer schedule.warmup_steps or optimizer.clip_norm "
+                    "= 1 usually helps",
+                    step, result.loss, result.grad_norm,
+                    newest ? fmt::format("the newest checkpoint is step {}", newest->step)
+                           : "there is no checkpoint");
+}
+
+}  // namespace
+
+Result<TrainResult> train(RunConfig config) {
+  // 1. Compile the step, make the device and the data ready.
+  QT_ASSIGN(const StepOptions options, step_options(config));
+  const Program program = compile_step(options);
+  const DryRun plan = dry_run(program);
+  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
+  QT_ASSIGN(const auto data, open_data(config, options));
+  ModelState state(*executor);
+  QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, state));
+  if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
+  std::optional<MetricsFile> metrics_file;
+  if (!config.output.folder.empty()) {
+    QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
+  }
+  const std::int64_t global_batch = options.batch.micro_batch * options.accumulate;
+  const std::string run_toml = config_to_toml(config.fields(), false);
+  log_info(
+      "{}: {} parameters, {} ops a step, {} of memory, {} threads; {} sequences of {} + {} tokens "
+      "a step",
+      options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
+      human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads, global_batch,
+      options.batch.source, options.batch.target);
+
+  // 2. Train.
+  const StopOnSignal signals;
+  Progress progress(config.train.steps, config.output.log_every,
+                    static_cast<double>(plan.arena_bytes));
+  Batch batch;
+  batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
+  TrainResult result;
+  double tail_loss = 0;
+  std::int64_t tail_steps = 0;
+  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
+    const double start = now();
+    for (std::int32_t m = 0; m < options.accumulate; ++m) {
+      QT_TRY(data->fill((step - 1) * global_batch + m * options.batch.micro_batch, batch));
+      QT_TRY(feed(*executor, m, batch, options.model.vocab_size));
+    }
+    const double fed = now();
+    const double rate = learning_rate(config.schedule, step, config.train.steps);
+    QT_ASSIGN(const StepResult outcome, run_step(*executor, step, rate));
+    if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
+      progress.finish();
+      return not_finite(step, outcome, config.output);
+    }
+    const double end = now();
+    const auto tokens =
+        static_cast<double>(global_batch * (options.batch.source + options.batch.target));
+    const StepMetrics metrics{step,        outcome.loss, outcome.z_loss, outcome.grad_norm, rate,
+                              end - start, fed - start,  tokens,         plan.flops};
+    progress.step(metrics);
+    if (metrics_file) QT_TRY(metrics_file->append(metrics));
+    result.steps = step;
+    if (step > config.train.steps - std::max<std::int64_t>(config.train.steps / 10, 1)) {
+      tail_loss += outcome.loss;
+      ++tail_steps;
+    }
+
+    // 3. Save: when due, at the end, and when asked to stop.
+    const bool last = step == config.train.steps || stop_requested != 0;
+    const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
+    if (!config.output.folder.empty() && (last || due)) {
+      QT_TRY(save_checkpoint(config.output.folder, step, state, options.model, run_toml,
+                             config.output.keep));
+    }
+    if (stop_requested != 0 && step != config.train.steps) {
+      progress.finish();
+      return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
+                        config.output.folder.empty() ? "" : "; continue with output.resume=true");
+    }
+  }
+  progress.finish();
+  result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
+  return result;
+}
+
+}  // namespace quintet

@@ -1,0 +1,21 @@
+// A run from its configuration to its last checkpoint.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "train/run_config.h"
+
+namespace quintet {
+
+struct TrainResult {
+  std::int64_t steps = 0;
+  double final_loss = 0;  // mean over the last tenth of the run, which smooths single batches
+};
+
+// Trains until the last step, SIGINT or SIGTERM (which end the step at hand, save, and return
+// kInterrupted), or a loss that is no number (kNonFinite; weights and checkpoints stay those of the
+// last good step).
+Result<TrainResult> train(RunConfig config);
+
+}  // namespace quintet
