@@ -28,6 +28,13 @@ inline int thread_count() {
   return omp_in_parallel() ? 1 : omp_get_max_threads();
 }
 
+// Elements an elementwise kernel should have for each thread: waking one up takes some microseconds.
+inline constexpr std::int64_t kElementGrain = 1 << 13;
+// The same in rows of `cols` elements.
+inline std::int64_t row_grain(std::int64_t cols) {
+  return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(cols, 1));
+}
+
 // Calls body(begin, end, thread) over [0, count) cut at multiples of `grain`; at most one call a
 // thread.
 template <class Body>
@@ -52,11 +59,11 @@ void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
   QT_TSAN_ACQUIRE(&join);
 }
 
-// Calls body(item, thread) for every item of [0, count), handed out one by one: for items of
-// unequal cost.
+// Calls body(item, thread) for every item of [0, count), handed out one by one: for items of unequal
+// cost. `share` = false does them all on the calling thread, for work too small to share.
 template <class Body>
-void parallel_items(std::int64_t count, const Body& body) {
-  const int threads = static_cast<int>(std::min<std::int64_t>(thread_count(), count));
+void parallel_items(std::int64_t count, bool share, const Body& body) {
+  const int threads = share ? static_cast<int>(std::min<std::int64_t>(thread_count(), count)) : 1;
   if (threads <= 1) {
     for (std::int64_t i = 0; i < count; ++i) body(i, 0);
     return;

@@ -50,7 +50,12 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Result<std::unique_ptr<BatchSource>> open_data(const RunConfig& config,
+struct Data {
+  std::unique_ptr<BatchSource> source;
+  double optimal_loss = 0;  // 0: not known
+};
+
+Result<Data> open_data(const RunConfig& config,
                                                const StepOptions& options) {
   QT_ASSIGN(
       SyntheticCorpus corpus,
@@ -63,7 +68,8 @@ Result<std::unique_ptr<BatchSource>> open_data(const RunConfig& config,
         "batch.source = {}",
         corpus.counts().source_length(), options.batch.source, corpus.counts().source_length());
   }
-  return std::unique_ptr<BatchSource>(std::make_unique<SyntheticCorpus>(std::move(corpus)));
+  const double optimal = corpus.optimal_loss(1000);
+  return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
 }
 
 // Where a run with an output folder begins: at 0, or after the newest checkpoint.
@@ -102,7 +108,7 @@ Result<TrainResult> train(RunConfig config) {
   const Program program = compile_step(options);
   const DryRun plan = dry_run(program);
   QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
-  QT_ASSIGN(const auto data, open_data(config, options));
+  QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor);
   QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, state));
   if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
@@ -126,12 +132,13 @@ Result<TrainResult> train(RunConfig config) {
   Batch batch;
   batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
   TrainResult result;
+  result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
   for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
     const double start = now();
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
-      QT_TRY(data->fill((step - 1) * global_batch + m * options.batch.micro_batch, batch));
+      QT_TRY(data.source->fill((step - 1) * global_batch + m * options.batch.micro_batch, batch));
       QT_TRY(feed(*executor, m, batch, options.model.vocab_size));
     }
     const double fed = now();

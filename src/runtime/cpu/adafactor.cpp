@@ -45,7 +45,7 @@ void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilo
     return;
   }
   float *rows = sums, *cols = sums + s.rows;
-  parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(last_row(s) - first_row(s), row_grain(s.cols), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
       const RowPart part = row_part(s, r);
       const G* g = grad + part.offset;
@@ -55,7 +55,7 @@ void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilo
       rows[r] = sum;
     }
   });
-  parallel_for(s.cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(s.cols, std::max<std::int64_t>(64, row_grain(s.rows)), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = first_row(s); r < last_row(s); ++r) {
       const RowPart part = row_part(s, r);
       const G* g = grad + part.offset;
@@ -142,7 +142,7 @@ void adafactor_rms(const OpContext& op) {
       const std::int64_t base = first_row(s), rows = last_row(s) - base;
       double of_weight[kReduceBlocks] = {}, of_update[kReduceBlocks] = {};
       const std::int64_t blocks = std::min(kReduceBlocks, rows);
-      parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
+      parallel_for(blocks, row_grain((rows + blocks - 1) / blocks * s.cols), [&](std::int64_t first, std::int64_t last, int) {
         for (std::int64_t block = first; block < last; ++block) {
           for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
             float update = 0, weight = 0;
@@ -185,7 +185,7 @@ void adafactor_apply(const OpContext& op) {
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
       const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
       const float keep = 1 - lr * attrs.weight_decay;
-      parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
+      parallel_for(last_row(s) - first_row(s), row_grain(s.cols), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
           for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
             const float updated =

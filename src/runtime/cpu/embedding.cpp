@@ -16,7 +16,7 @@ void embedding(const OpContext& op) {
   const std::int64_t row_bytes = table.shape.cols() * size_of(table.dtype);
   const auto* rows = op.in_data<std::byte>(embedding::kTable);
   auto* out = op.out_data<std::byte>(embedding::kOut);
-  parallel_for(op.in(embedding::kIds).shape.numel(), 16,
+  parallel_for(op.in(embedding::kIds).shape.numel(), row_grain(table.shape.cols()),
                [&](std::int64_t begin, std::int64_t end, int) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    std::memcpy(out + i * row_bytes, rows + ids[i] * row_bytes,
@@ -46,7 +46,7 @@ void scatter(const OpContext& op) {
   // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the
   // piece it
   //    starts in.
-  parallel_for(tokens, 64, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(tokens, row_grain(width), [&](std::int64_t begin, std::int64_t end, int) {
     const auto id_at = [&](std::int64_t i) { return order[i] >> 32; };
     while (begin > 0 && begin < end && id_at(begin) == id_at(begin - 1)) ++begin;
     while (begin < end) {

@@ -102,7 +102,7 @@ class Chunks {
   // Turns each row of logits into its loss and, in place, its gradient.
   void compute_losses(std::int64_t begin, std::int64_t rows, bool gradients) {
     const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
-    parallel_for(rows, 1, [&](std::int64_t first, std::int64_t last, int) {
+    parallel_for(rows, row_grain(vocabulary_), [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t r = first; r < last; ++r) {
         float* row = logits_ + r * vocabulary_;
         const std::int32_t label = labels[r];

@@ -19,7 +19,7 @@ void forward(const OpContext& op) {
   const Shape& shape = op.in(rms_norm::kX).shape;
   const std::int64_t d = shape.cols();
   const float epsilon = op.attrs<RmsNormAttrs>().epsilon;
-  parallel_for(shape.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(shape.rows(), row_grain(d), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* xr = x + r * d;
       T* yr = y + r * d;
@@ -52,7 +52,7 @@ void backward(const OpContext& op) {
   const std::int64_t rows = shape.rows(), d = shape.cols();
   const std::int64_t blocks = rms_norm_backward::row_blocks(rows);
   float* partial = op.scratch();  // [blocks, d]
-  parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
+  parallel_for(blocks, row_grain((rows + blocks - 1) / blocks * d), [&](std::int64_t first, std::int64_t last, int) {
     for (std::int64_t block = first; block < last; ++block) {
       float* sums = partial + block * d;
       std::memset(sums, 0, static_cast<std::size_t>(d) * sizeof(float));

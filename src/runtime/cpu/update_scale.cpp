@@ -15,9 +15,9 @@ void squared_norm(const OpContext& op) {
     const double sum = reduce_in_blocks(
         op.in(squared_norm::kX).shape.numel(), [&](std::int64_t begin, std::int64_t end) {
           double total = 0;
-          for (std::int64_t i = begin; i < end; i += 4096) {
+          for (std::int64_t i = begin; i < end; i += 256) {
             float part = 0;
-            const std::int64_t last = std::min(end, i + 4096);
+            const std::int64_t last = std::min(end, i + 256);
 #pragma omp simd reduction(+ : part)
             for (std::int64_t j = i; j < last; ++j) {
               part += static_cast<float>(x[j]) * static_cast<float>(x[j]);
