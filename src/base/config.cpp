@@ -1,17 +1,24 @@
 #include "base/config.h"
 
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include "base/text.h"
+
+// toml++ 3.3 asserts on some malformed documents (a table header that begins with '=', for one), and with
+// NDEBUG turns the assertion into undefined behaviour. Here it throws, and becomes an error like any other.
+#undef NDEBUG
+[[noreturn]] static void refuse_document() { throw std::runtime_error("malformed document"); }
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : refuse_document())
+#define TOML_EXCEPTIONS 1
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
 
 namespace quintet {
 namespace {
@@ -65,6 +72,22 @@ std::optional<ConfigScalar> scalar_of(const toml::node& node) {
     return parts;
   }
   return std::nullopt;
+}
+
+struct ParseFailure {
+  std::string what;
+  std::int64_t line = 1;
+};
+
+// The only call of the library's parser: all its ways of failing end here.
+std::variant<toml::table, ParseFailure> parse_toml(std::string_view text) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return ParseFailure{std::string(error.description()), error.source().begin.line};
+  } catch (const std::exception& error) {
+    return ParseFailure{error.what()};
+  }
 }
 
 std::string position(const std::string& origin, const toml::source_region& source) {
@@ -165,14 +188,12 @@ Error unknown_key(const std::string& key, const ConfigValue& value, const FieldL
 }  // namespace
 
 Result<ConfigValues> parse_config(std::string_view text, const std::string& origin) {
-  const toml::parse_result parsed = toml::parse(text);
-  if (!parsed) {
-    const toml::parse_error& error = parsed.error();
-    return usage_error("{}: not valid TOML: {}", position(origin, error.source()),
-                       error.description());
+  const auto parsed = parse_toml(text);
+  if (const auto* failure = std::get_if<ParseFailure>(&parsed)) {
+    return usage_error("{}:{}: not valid TOML: {}", origin, failure->line, failure->what);
   }
   ConfigValues values;
-  for (const auto& [section, node] : parsed.table()) {
+  for (const auto& [section, node] : std::get<toml::table>(parsed)) {
     const toml::table* table = node.as_table();
     if (table == nullptr) {
       return usage_error("{}: {} is outside a section; write it under [section]",
@@ -200,10 +221,9 @@ Status parse_assignment(std::string_view text, ConfigValues& values) {
   }
   const std::string_view given = text.substr(equals + 1);
   ConfigScalar scalar = std::string(given);
-  if (const toml::parse_result parsed = toml::parse(fmt::format("v = {}", given)); parsed) {
-    if (parsed.table().size() == 1) {
-      if (auto typed = scalar_of(*parsed.table().get("v"))) scalar = std::move(*typed);
-    }
+  const auto parsed = parse_toml(fmt::format("v = {}", given));
+  if (const auto* table = std::get_if<toml::table>(&parsed); table != nullptr && table->size() == 1) {
+    if (auto typed = scalar_of(*table->get("v"))) scalar = std::move(*typed);
   }
   values[std::string(key)] = {std::move(scalar), "--set"};
   return {};

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
+  add_bench(app, action);
   add_config(app, action);
   try {
     app.parse(argc, argv);

@@ -53,7 +53,9 @@ void serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, fl
 void gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
           std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
   static const bool library_is_serial = [] {
+    const int ours = omp_get_max_threads();
     openblas_set_num_threads(1);
+    omp_set_num_threads(ours);  // which OpenBLAS took the liberty to change, too
     return true;
   }();
   static_cast<void>(library_is_serial);
