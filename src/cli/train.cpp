@@ -14,7 +14,8 @@ void add_train(CLI::App& app, Action& action) {
       QT_ASSIGN(RunConfig config, options->load());
       QT_ASSIGN(const TrainResult result, train(std::move(config)));
       fmt::print("trained to step {}, final loss {:.4f}", result.steps, result.final_loss);
-      if (result.optimal_loss > 0) fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);
+      if (result.optimal_loss > 0)
+        fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);
       fmt::print("\n");
       return {};
     };

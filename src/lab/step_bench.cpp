@@ -1,12 +1,12 @@
 #include "lab/step_bench.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <tuple>
+
+#include <omp.h>
 
 #include "base/parallel_for.h"
 #include "base/philox.h"
@@ -31,8 +31,8 @@ struct Product {
   }
 };
 
-// The matrix products of a step, with how often each shape occurs. Attention's are left out: they are many small
-// ones, part of what the step is measured on and not of what it is measured against.
+// The matrix products of a step, with how often each shape occurs. Attention's are left out: they
+// are many small ones, part of what the step is measured on and not of what it is measured against.
 std::map<Product, std::int64_t> products_of(const Program& program) {
   std::map<Product, std::int64_t> products;
   for (const Op& op : program.ops) {
@@ -41,7 +41,8 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
       const auto& attrs = v.attrs<MatmulAttrs>();
       const Shape &a = v.in(matmul::kA).shape, &b = v.in(matmul::kB).shape;
       ++products[{attrs.transpose_a, attrs.transpose_b, attrs.transpose_a ? a.cols() : a.rows(),
-                  attrs.transpose_b ? b.rows() : b.cols(), attrs.transpose_a ? a.rows() : a.cols()}];
+                  attrs.transpose_b ? b.rows() : b.cols(),
+                  attrs.transpose_a ? a.rows() : a.cols()}];
     } else if (op.kind == OpKind::kLinearCrossEntropy) {
       namespace lce = linear_cross_entropy;
       const std::int64_t tokens = v.in(lce::kX).shape.rows(), width = v.in(lce::kX).shape.cols();
@@ -58,7 +59,8 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
   return products;
 }
 
-// Seconds of one product at its best: the library, the threads and the shape of the step, warm operands.
+// Seconds of one product at its best: the library, the threads and the shape of the step, warm
+// operands.
 double time_product(const Product& p) {
   const auto elements = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   std::vector<float> a(elements(p.m * p.k)), b(elements(p.n * p.k)), c(elements(p.m * p.n));
@@ -70,8 +72,8 @@ double time_product(const Product& p) {
   for (int i = 0; i < 12; ++i) {
     const double start = now();
     for (int j = 0; j < inner; ++j) {
-      cpu::gemm(p.ta, p.tb, p.m, p.n, p.k, 1, a.data(), p.ta ? p.m : p.k, b.data(), p.tb ? p.k : p.n, 0,
-                c.data(), p.n);
+      cpu::gemm(p.ta, p.tb, p.m, p.n, p.k, 1, a.data(), p.ta ? p.m : p.k, b.data(),
+                p.tb ? p.k : p.n, 0, c.data(), p.n);
     }
     best = std::min(best, (now() - start) / inner);
   }
@@ -84,9 +86,11 @@ double copy_bandwidth() {
   double best = 1e30;
   for (int i = 0; i < 5; ++i) {
     const double start = now();
-    parallel_for(static_cast<std::int64_t>(size), 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
-      std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));
-    });
+    parallel_for(static_cast<std::int64_t>(size), 1 << 16,
+                 [&](std::int64_t begin, std::int64_t end, int) {
+                   std::memcpy(to.data() + begin, from.data() + begin,
+                               static_cast<std::size_t>(end - begin));
+                 });
     best = std::min(best, now() - start);
   }
   return 2 * static_cast<double>(size) / best;

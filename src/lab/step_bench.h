@@ -1,5 +1,6 @@
-// Measures one training step against what the machine can do: the whole step, each kind of op, and the ceiling,
-// which is the device's own matrix product on the very shapes that the step multiplies, all in one run.
+// Measures one training step against what the machine can do: the whole step, each kind of op, and
+// the ceiling, which is the device's own matrix product on the very shapes that the step
+// multiplies, all in one run.
 #pragma once
 
 #include <cstdint>

@@ -98,12 +98,13 @@ class Scheduler {
       const Shape& x = program_.tensor(op.inputs[dropout::kX]).shape;
       dropout->index.row_offset = first_sample(m, x[0]) * (x.rows() / x[0]);
     } else if (auto* attention = std::get_if<AttentionAttrs>(&op.attrs)) {
-      const TensorId out =
-          op.kind == OpKind::kAttention ? op.outputs[attention::kOut] : op.inputs[attention_backward::kOut];
+      const TensorId out = op.kind == OpKind::kAttention ? op.outputs[attention::kOut]
+                                                         : op.inputs[attention_backward::kOut];
       attention->first_sample = first_sample(m, program_.tensor(out).shape[0]);
     }
   }
-  // Micro-batch m of the step takes consecutive sequences, and of those each data-parallel rank its share.
+  // Micro-batch m of the step takes consecutive sequences, and of those each data-parallel rank its
+  // share.
   std::int64_t first_sample(std::int32_t m, std::int64_t sequences) const {
     const Place& place = program_.place;
     return (std::int64_t{m} * place.dp_size + place.dp) * sequences;

@@ -55,8 +55,7 @@ struct Data {
   double optimal_loss = 0;  // 0: not known
 };
 
-Result<Data> open_data(const RunConfig& config,
-                                               const StepOptions& options) {
+Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
   QT_ASSIGN(
       SyntheticCorpus corpus,
       SyntheticCorpus::create(config.data.synthetic, config.data.spans, options.model.vocab_size,

@@ -10,7 +10,7 @@ namespace quintet {
 
 struct TrainResult {
   std::int64_t steps = 0;
-  double final_loss = 0;  // mean over the last tenth of the run, which smooths single batches
+  double final_loss = 0;    // mean over the last tenth of the run, which smooths single batches
   double optimal_loss = 0;  // what no model can beat on this data; 0: not known
 };
 

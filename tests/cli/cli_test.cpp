@@ -1,10 +1,10 @@
 // The command line as users meet it: what it prints, what it refuses, with which exit code.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
 #include <array>
 #include <chrono>
+
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/wait.h>
 
 #include "base/files.h"
 #include "model/t5_config.h"
@@ -30,12 +30,17 @@ Outcome quintet(const std::string& arguments) {
   return outcome;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-std::string golden(const std::string& name) { return QUINTET_SOURCE_DIR "/tests/goldens/" + name; }
+std::string golden(const std::string& name) {
+  return QUINTET_SOURCE_DIR "/tests/goldens/" + name;
+}
 
 TEST(Cli, HelpIsThere) {
-  for (const char* command : {"", "train", "plan", "inspect", "inspect program", "verify", "config"}) {
+  for (const char* command :
+       {"", "train", "plan", "inspect", "inspect program", "verify", "config"}) {
     const Outcome outcome = quintet(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_TRUE(contains(outcome.output, "Usage")) << command;
@@ -49,13 +54,14 @@ TEST(Cli, HelpIsThere) {
 TEST(Cli, ConfigDocumentsEveryKeyAndReadsItsOwnOutput) {
   const Outcome outcome = quintet("config --help-all");
   EXPECT_EQ(outcome.exit_code, 0);
-  for (const char* key : {"[model]", "micro_batch = ", "precision = ", "clip_norm = ", "warmup_steps = ",
-                          "noise_density = ", "save_every = "}) {
+  for (const char* key : {"[model]", "micro_batch = ", "precision = ", "clip_norm = ",
+                          "warmup_steps = ", "noise_density = ", "save_every = "}) {
     EXPECT_TRUE(contains(outcome.output, key)) << key;
   }
   const TemporaryFolder folder;
   ASSERT_TRUE(write_file(folder.path() / "run.toml", outcome.output).ok());
-  EXPECT_EQ(quintet("config " + (folder.path() / "run.toml").string()).output, quintet("config").output);
+  EXPECT_EQ(quintet("config " + (folder.path() / "run.toml").string()).output,
+            quintet("config").output);
 }
 
 TEST(Cli, MistakesAreNamed) {
@@ -80,7 +86,8 @@ TEST(Cli, MistakesAreNamed) {
       {"plan --set train.gradients=bf16", {"", 2, "more precise"}},
       {"train --set data.words=1000", {"", 2, "data.words"}},
       {"train --source 32 --target 4", {"", 2, "target"}},
-      {"train --source 1024 --set data.mean_span=1 --set data.noise_density=0.5", {"", 2, "sentinels"}},
+      {"train --source 1024 --set data.mean_span=1 --set data.noise_density=0.5",
+       {"", 2, "sentinels"}},
       {"train --set output.folder=/proc/nowhere", {"", 7, "/proc/nowhere"}},
       {"verify " + folder.path().string(), {"", 3, "config.json: no such file"}},
       {"verify " + golden("tiny") + " --accumulate 2", {"", 2, "cannot be split"}},
@@ -138,7 +145,7 @@ TEST(Cli, VerifyRefusesBrokenFolders) {
       {"batches.json", truncate, "not valid JSON"},
       {"expected.json", remove, "no such file"},
       {"expected.json", edit("loss", "six"), "\"loss\" is missing or not a number"},
-      {"config.json", edit("vocab_size", 300), "the model needs"},
+      {"config.json", edit("vocab_size", 321), "the model needs"},
       {"config.json", edit("num_layers", 4), "is missing"},
       {"config.json", edit("num_layers", 2), "is not part of this model"},
       {"config.json", edit("d_kv", 0), "d_kv = 0"},
@@ -170,12 +177,13 @@ TEST(Cli, WrongVocabularyInABatchIsNamed) {
 
 TEST(Cli, PlanOfEveryPreset) {
   for (const std::string& name : preset_names()) {
-    const Outcome outcome =
-        quintet("plan --json --model " + name + " --micro-batch 8 --source 1024 --target 256 --precision bf16");
+    const Outcome outcome = quintet("plan --json --model " + name +
+                                    " --micro-batch 8 --source 1024 --target 256 --precision bf16");
     ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
     const auto plan = nlohmann::json::parse(outcome.output);
     std::int64_t sum = plan["unused_bytes"];
-    for (const auto& [storage, bytes] : plan["bytes_at_peak"].items()) sum += bytes.get<std::int64_t>();
+    for (const auto& [storage, bytes] : plan["bytes_at_peak"].items())
+      sum += bytes.get<std::int64_t>();
     EXPECT_EQ(sum, plan["total_bytes"].get<std::int64_t>());
     // Working copy, master and two moments: 14 bytes a weight, and what alignment adds.
     const std::int64_t state = plan["bytes_at_peak"]["parameter"].get<std::int64_t>() +
@@ -198,12 +206,14 @@ TEST(Cli, TrainWritesWhatItPromises) {
   const Outcome outcome = quintet("train --set train.steps=5 --set output.folder=" + run.string());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(contains(outcome.output, "trained to step 5"));
-  for (const char* file : {"metrics.jsonl", "checkpoints/step-00000005/model.safetensors",
-                           "checkpoints/step-00000005/config.json", "checkpoints/step-00000005/run.toml"}) {
+  for (const char* file :
+       {"metrics.jsonl", "checkpoints/step-00000005/model.safetensors",
+        "checkpoints/step-00000005/config.json", "checkpoints/step-00000005/run.toml"}) {
     EXPECT_TRUE(std::filesystem::exists(run / file)) << file;
   }
   // The saved configuration runs again.
-  EXPECT_EQ(quintet("config " + (run / "checkpoints/step-00000005/run.toml").string()).exit_code, 0);
+  EXPECT_EQ(quintet("config " + (run / "checkpoints/step-00000005/run.toml").string()).exit_code,
+            0);
 }
 
 }  // namespace

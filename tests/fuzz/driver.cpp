@@ -1,10 +1,11 @@
-// Mutates a target's seeds for a fixed number of rounds. The same inputs every time: a failure is found again.
-#include <fmt/format.h>
-
+// Mutates a target's seeds for a fixed number of rounds. The same inputs every time: a failure is
+// found again.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/philox.h"
 #include "tests/fuzz/fuzz.h"
@@ -14,18 +15,41 @@ namespace {
 using quintet::PhiloxSequence;
 
 std::string mutate(std::string text, const std::vector<std::string>& pool, PhiloxSequence& random) {
-  static const std::vector<std::string> kFragments = {
-      "0", "-1", "18446744073709551615", "9223372036854775807", "1e400", "nan", "\"", "\\", "{", "}", "[",
-      "]", ",", ":", "=", ".", "\n", std::string(1, '\0'), "\xff\xfe", "\xed\xa0\x80", "null", "true", "#"};
+  static const std::vector<std::string> kFragments = {"0",
+                                                      "-1",
+                                                      "18446744073709551615",
+                                                      "9223372036854775807",
+                                                      "1e400",
+                                                      "nan",
+                                                      "\"",
+                                                      "\\",
+                                                      "{",
+                                                      "}",
+                                                      "[",
+                                                      "]",
+                                                      ",",
+                                                      ":",
+                                                      "=",
+                                                      ".",
+                                                      "\n",
+                                                      std::string(1, '\0'),
+                                                      "\xff\xfe",
+                                                      "\xed\xa0\x80",
+                                                      "null",
+                                                      "true",
+                                                      "#"};
   const auto below = [&](std::size_t bound) {
-    return static_cast<std::size_t>(random.below(static_cast<std::uint32_t>(std::max<std::size_t>(bound, 1))));
+    return static_cast<std::size_t>(
+        random.below(static_cast<std::uint32_t>(std::max<std::size_t>(bound, 1))));
   };
   const std::size_t edits = 1 + below(4);
   for (std::size_t e = 0; e < edits; ++e) {
     const std::size_t at = below(text.size() + 1);
     switch (random.below(7)) {
       case 0:  // flip a bit
-        if (!text.empty()) text[at % text.size()] = static_cast<char>(text[at % text.size()] ^ (1 << random.below(8)));
+        if (!text.empty())
+          text[at % text.size()] =
+              static_cast<char>(text[at % text.size()] ^ (1 << random.below(8)));
         break;
       case 1:  // cut
         text.resize(at);
@@ -62,8 +86,9 @@ int main(int argc, char** argv) {
   PhiloxSequence random(1, 2);
   for (long round = 0; round < rounds; ++round) {
     const std::string& from = pool[random.below(static_cast<std::uint32_t>(pool.size()))];
-    std::string input = round < static_cast<long>(pool.size()) ? pool[static_cast<std::size_t>(round)]
-                                                               : mutate(from, pool, random);
+    std::string input = round < static_cast<long>(pool.size())
+                            ? pool[static_cast<std::size_t>(round)]
+                            : mutate(from, pool, random);
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
     // Some mutants live on, so that edits pile up.
     if (random.below(50) == 0 && pool.size() < 500) pool.push_back(std::move(input));

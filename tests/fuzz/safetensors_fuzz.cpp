@@ -12,8 +12,9 @@ void check(const std::uint8_t* data, std::size_t size) {
   const auto file = std::as_bytes(std::span(data, size));
   const auto parsed = Safetensors::parse(file, "fuzz");
   if (!parsed.ok()) {
-    QT_CHECK(parsed.error().code == quintet::ErrorCode::kBadInput && !parsed.error().message.empty(),
-             "a refusal without a reason");
+    QT_CHECK(
+        parsed.error().code == quintet::ErrorCode::kBadInput && !parsed.error().message.empty(),
+        "a refusal without a reason");
     return;
   }
   // Whatever was accepted lies inside the file and adds up to its data.
@@ -41,7 +42,8 @@ void check(const std::uint8_t* data, std::size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   check(data, size);
-  // Most edits change the header's length and would be refused for that alone: look again with it put right.
+  // Most edits change the header's length and would be refused for that alone: look again with it
+  // put right.
   if (size < 8) return 0;
   std::string repaired(reinterpret_cast<const char*>(data), size);
   const std::size_t end = repaired.rfind('}');
@@ -59,12 +61,13 @@ std::vector<std::string> seeds() {
     std::memcpy(text.data(), &size, 8);
     return text + header + std::string(bytes, '\x3f');
   };
-  return {file("{}", 0),
-          file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
-          file(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]},)"
-               R"("b":{"dtype":"F32","shape":[],"data_offsets":[8,12]}})",
-               12),
-          file(R"({"x":{"dtype":"I64","shape":[0],"data_offsets":[0,0]},)"
-               R"("y":{"dtype":"U8","shape":[1,1,1,1,7],"data_offsets":[0,7]}})",
-               7)};
+  return {
+      file("{}", 0), file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
+      file(
+          R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]},)"
+          R"("b":{"dtype":"F32","shape":[],"data_offsets":[8,12]}})",
+          12),
+      file(R"({"x":{"dtype":"I64","shape":[0],"data_offsets":[0,0]},)"
+           R"("y":{"dtype":"U8","shape":[1,1,1,1,7],"data_offsets":[0,7]}})",
+           7)};
 }

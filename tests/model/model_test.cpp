@@ -1,7 +1,7 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
+
+#include <gtest/gtest.h>
 
 #include "base/parallel_for.h"
 #include "model/init.h"
@@ -15,8 +15,8 @@ namespace {
 
 TEST(Presets, HaveTheParametersOfTheFamily) {
   const std::map<std::string, std::int64_t> expected = {
-      {"mt5-small", 300176768}, {"mt5-base", 582401280},  {"mt5-large", 1229581312},
-      {"mt5-xl", 3742619648},   {"mt5-7b", 7652361216},   {"mt5-xxl", 12921057280}};
+      {"mt5-small", 300176768}, {"mt5-base", 582401280}, {"mt5-large", 1229581312},
+      {"mt5-xl", 3742619648},   {"mt5-7b", 7652361216},  {"mt5-xxl", 12921057280}};
   for (const auto& [name, parameters] : expected) {
     EXPECT_EQ(preset(name).value().parameters(), parameters) << name;
   }
@@ -47,7 +47,8 @@ TEST(Flops, OpsAddUpToTheClosedFormula) {
   }
 }
 
-const char* const kConfig = R"({"model_type": "mt5", "vocab_size": 320, "d_model": 64, "d_kv": 16, "num_heads": 3,
+const char* const kConfig =
+    R"({"model_type": "mt5", "vocab_size": 320, "d_model": 64, "d_kv": 16, "num_heads": 3,
   "d_ff": 96, "num_layers": 3, "num_decoder_layers": 2, "feed_forward_proj": "gated-gelu",
   "tie_word_embeddings": false, "dropout_rate": 0.1, "some_other_key": [1, 2]})";
 
@@ -77,8 +78,11 @@ TEST(HfConfig, WhatWeWriteWeRead) {
 }
 
 TEST(HfConfig, OriginalT5TiesItsHead) {
-  const T5Config c = parse_hf_config(R"({"model_type": "t5", "vocab_size": 128, "d_model": 16, "d_kv": 4,
-    "num_heads": 4, "d_ff": 32, "num_layers": 2})", "config.json").value();
+  const T5Config c =
+      parse_hf_config(R"({"model_type": "t5", "vocab_size": 128, "d_model": 16, "d_kv": 4,
+    "num_heads": 4, "d_ff": 32, "num_layers": 2})",
+                      "config.json")
+          .value();
   EXPECT_TRUE(c.tied_head);
   EXPECT_FALSE(c.gated);
   EXPECT_EQ(c.decoder_layers, 2);
@@ -104,7 +108,8 @@ TEST(HfConfig, BadOnesAreRefusedWithTheReason) {
       {replaced("mt5", "bart"), "bart"},
       {replaced("0.1", "1.0"), "dropout_rate"},
       {replaced("320", "1"), "vocab_size = 1"},
-      {replaced("\"some_other_key\": [1, 2]", "\"relative_attention_num_buckets\": 30"), "multiple of 4"},
+      {replaced("\"some_other_key\": [1, 2]", "\"relative_attention_num_buckets\": 30"),
+       "multiple of 4"},
       {replaced("\"some_other_key\": [1, 2]", "\"eos_token_id\": 320"), "eos_token_id = 320"},
   };
   for (const auto& [text, says] : cases) {
@@ -134,7 +139,8 @@ TEST(Init, HasTheStatisticsOfTheWeight) {
 
 TEST(Init, DependsOnSeedNameAndIndexAlone) {
   const Weight a{"a", {64, 37}, 0, 1}, b{"b", {64, 37}, 5, 1};
-  const auto draw = [](const Weight& weight, std::uint64_t seed, std::int64_t first, std::size_t count) {
+  const auto draw = [](const Weight& weight, std::uint64_t seed, std::int64_t first,
+                       std::size_t count) {
     std::vector<float> values(count);
     initial_values(weight, seed, first, values);
     return values;

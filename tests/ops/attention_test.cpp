@@ -16,7 +16,9 @@ struct Setup {
   float dropout;
 };
 
-void PrintTo(const Setup& s, std::ostream* out) { *out << s.name; }
+void PrintTo(const Setup& s, std::ostream* out) {
+  *out << s.name;
+}
 
 class AttentionTest : public ::testing::TestWithParam<std::tuple<Setup, DType>> {
  protected:
@@ -73,18 +75,21 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
   OpCase c{"attention_backward",
            OpKind::kAttentionBackward,
            attrs_,
-           {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0], forward[1],
-            d_bias_before},
+           {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0],
+            forward[1], d_bias_before},
            {OpCase::kMake, cross ? OpCase::kMake : OpCase::kSkip,
             biased ? attention_backward::kDBiasAddend : OpCase::kSkip},
            {}};
   const auto got = run_op(c);
-  const auto objective = [&](const Tensors& in) { return dot(reference_attention(in, attrs_).out, d_out); };
+  const auto objective = [&](const Tensors& in) {
+    return dot(reference_attention(in, attrs_).out, d_out);
+  };
   // A bf16 gradient carries the rounding of the forward's output, which the backward reads again.
   const double bound = dtype == DType::kF32 ? 2e-5 : 2e-2;
   const auto check = [&](std::size_t input, HostTensor gradient, const char* what) {
     if (inputs_[input].values.size() <= 1500) {
-      EXPECT_LE(relative_error(gradient, numeric_gradient(objective, inputs_, input)), bound) << what;
+      EXPECT_LE(relative_error(gradient, numeric_gradient(objective, inputs_, input)), bound)
+          << what;
       return;
     }
     for (const std::uint64_t seed : {101, 102, 103}) {
@@ -97,7 +102,8 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
   if (cross) check(1, got[1], "kv");
   if (biased) {
     HostTensor added = got[2];
-    for (std::size_t i = 0; i < added.values.size(); ++i) added.values[i] -= d_bias_before.values[i];
+    for (std::size_t i = 0; i < added.values.size(); ++i)
+      added.values[i] -= d_bias_before.values[i];
     check(2, added, "bias");
     // Without an addend the gradient is written, not added to what was there.
     c.inputs[attention_backward::kDBiasAddend] = none();
@@ -108,28 +114,30 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
 }
 
 std::string case_name(const ::testing::TestParamInfo<AttentionTest::ParamType>& info) {
-  return std::string(std::get<0>(info.param).name) + "_" + std::string(name_of(std::get<1>(info.param)));
+  return std::string(std::get<0>(info.param).name) + "_" +
+         std::string(name_of(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, AttentionTest,
     ::testing::Combine(
-        ::testing::Values(
-            Setup{"one_of_everything", 1, 1, 0, 1, 1, false, true, false, 0},
-            Setup{"encoder", 2, 9, 0, 2, 4, false, true, false, 0},
-            Setup{"encoder_padded", 3, 11, 0, 2, 5, false, true, true, 0},
-            Setup{"encoder_unbiased", 2, 7, 0, 3, 3, false, false, false, 0},
-            Setup{"decoder", 2, 9, 0, 2, 4, true, true, false, 0},
-            Setup{"decoder_one_token", 2, 1, 0, 2, 4, true, true, false, 0},
-            Setup{"cross", 2, 5, 9, 2, 4, false, false, false, 0},
-            Setup{"cross_padded", 3, 5, 10, 2, 4, false, false, true, 0},
-            Setup{"cross_one_key", 2, 5, 1, 2, 4, false, false, false, 0},
-            Setup{"encoder_dropout", 2, 9, 0, 2, 4, false, true, true, 0.3f},
-            Setup{"decoder_dropout", 2, 9, 0, 2, 4, true, true, false, 0.3f},
-            Setup{"encoder_past_a_block_and_the_last_bucket", 1, 141, 0, 1, 3, false, true, true, 0},
-            Setup{"decoder_past_a_block_and_the_last_bucket", 1, 141, 0, 2, 7, true, true, false, 0},
-            Setup{"cross_past_a_block", 1, 70, 67, 2, 16, false, false, true, 0},
-            Setup{"encoder_head_64", 1, 65, 0, 1, 64, false, true, false, 0}),
+        ::testing::Values(Setup{"one_of_everything", 1, 1, 0, 1, 1, false, true, false, 0},
+                          Setup{"encoder", 2, 9, 0, 2, 4, false, true, false, 0},
+                          Setup{"encoder_padded", 3, 11, 0, 2, 5, false, true, true, 0},
+                          Setup{"encoder_unbiased", 2, 7, 0, 3, 3, false, false, false, 0},
+                          Setup{"decoder", 2, 9, 0, 2, 4, true, true, false, 0},
+                          Setup{"decoder_one_token", 2, 1, 0, 2, 4, true, true, false, 0},
+                          Setup{"cross", 2, 5, 9, 2, 4, false, false, false, 0},
+                          Setup{"cross_padded", 3, 5, 10, 2, 4, false, false, true, 0},
+                          Setup{"cross_one_key", 2, 5, 1, 2, 4, false, false, false, 0},
+                          Setup{"encoder_dropout", 2, 9, 0, 2, 4, false, true, true, 0.3f},
+                          Setup{"decoder_dropout", 2, 9, 0, 2, 4, true, true, false, 0.3f},
+                          Setup{"encoder_past_a_block_and_the_last_bucket", 1, 141, 0, 1, 3, false,
+                                true, true, 0},
+                          Setup{"decoder_past_a_block_and_the_last_bucket", 1, 141, 0, 2, 7, true,
+                                true, false, 0},
+                          Setup{"cross_past_a_block", 1, 70, 67, 2, 16, false, false, true, 0},
+                          Setup{"encoder_head_64", 1, 65, 0, 1, 64, false, true, false, 0}),
         ::testing::Values(DType::kF32, DType::kBF16)),
     case_name);
 

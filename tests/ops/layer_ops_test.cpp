@@ -1,4 +1,5 @@
-// The ops of which layers are made, apart from attention: embedding, norm, product, activation, dropout, add.
+// The ops of which layers are made, apart from attention: embedding, norm, product, activation,
+// dropout, add.
 #include <gtest/gtest.h>
 
 #include "program/ops/embedding.h"
@@ -34,7 +35,11 @@ TEST_P(LayerOps, Embedding) {
           expected.at(static_cast<std::int64_t>(ids.at(i)) * width + j) += dy.at(i * width + j);
         }
       }
-      OpCase c{"embedding_backward", OpKind::kEmbeddingBackward, NoAttrs{}, {dy, ids, none()}, {kMake},
+      OpCase c{"embedding_backward",
+               OpKind::kEmbeddingBackward,
+               NoAttrs{},
+               {dy, ids, none()},
+               {kMake},
                {expected}};
       expect_op(c, {expected}, tolerance(grad_dtype));
       c.inputs[embedding_backward::kAddend] = random(table.shape, grad_dtype, 4);
@@ -79,7 +84,8 @@ TEST_P(LayerOps, RmsNorm) {
     if (!dx.absent) {
       for (std::size_t i = 0; i < dx.values.size(); ++i) dx.values[i] -= addend.values[i];
     }
-    // Alone, without anything to add to. With width 1 the gradient of x vanishes: only its size counts.
+    // Alone, without anything to add to. With width 1 the gradient of x vanishes: only its size
+    // counts.
     if (width == 1) dx = none();
     expect_op({"rms_norm_backward alone",
                OpKind::kRmsNormBackward,
@@ -109,7 +115,11 @@ TEST_P(LayerOps, Matmul) {
           for (const bool add : {false, true}) {
             const Tensors in = {a, b, add ? addend : none()};
             expect_op({fmt::format("matmul {}x{}x{} ta {} tb {} add {}", m, n, k, ta, tb, add),
-                       OpKind::kMatmul, attrs, in, {kMake}, {addend}},
+                       OpKind::kMatmul,
+                       attrs,
+                       in,
+                       {kMake},
+                       {addend}},
                       {reference_matmul(in, attrs)}, tolerance(out));
           }
         }
@@ -127,9 +137,12 @@ TEST_P(LayerOps, Activation) {
         expect_op({"activation", OpKind::kActivation, attrs, in, {kMake}, {}},
                   {reference_activation(in, attrs)}, tolerance(dtype()));
         const HostTensor dy = random({rows, f}, dtype(), 2);
-        const auto objective = [&](const Tensors& t) { return dot(reference_activation(t, attrs), dy); };
-        expect_op({"activation_backward", OpKind::kActivationBackward, attrs, {dy, in[0]}, {kMake}, {}},
-                  {numeric_gradient(objective, in, 0)}, tolerance(dtype()));
+        const auto objective = [&](const Tensors& t) {
+          return dot(reference_activation(t, attrs), dy);
+        };
+        expect_op(
+            {"activation_backward", OpKind::kActivationBackward, attrs, {dy, in[0]}, {kMake}, {}},
+            {numeric_gradient(objective, in, 0)}, tolerance(dtype()));
       }
     }
   }
@@ -138,8 +151,12 @@ TEST_P(LayerOps, Activation) {
 TEST(Activation, GeluIsRightFarOut) {
   // Where tanh saturates and exp would overflow.
   const HostTensor x = {Shape{8}, DType::kF32, {-1000, -60, -12, -0.0, 0, 12, 60, 1000}};
-  const auto y = run_op({"activation", OpKind::kActivation, ActivationAttrs{Nonlinearity::kGeluTanh, false},
-                         {x}, {kMake}, {}});
+  const auto y = run_op({"activation",
+                         OpKind::kActivation,
+                         ActivationAttrs{Nonlinearity::kGeluTanh, false},
+                         {x},
+                         {kMake},
+                         {}});
   for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(y[0].values[i], 0, 1e-20);
   for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(y[0].values[i], x.values[i]);
 }
@@ -148,11 +165,12 @@ TEST_P(LayerOps, Dropout) {
   const HostTensor step = scalar(3, DType::kI64);
   for (const auto& [rows, cols] : {std::array<std::int64_t, 2>{1, 1}, {5, 7}, {33, 10}}) {
     const DropoutAttrs attrs{0.25f, 11, 12, {100, 3, 64}};
-    const HostTensor x = random({rows, cols}, dtype(), 1), addend = random({rows, cols}, dtype(), 2);
+    const HostTensor x = random({rows, cols}, dtype(), 1),
+                     addend = random({rows, cols}, dtype(), 2);
     for (const bool add : {false, true}) {
       const Tensors in = {x, step, add ? addend : none()};
-      expect_op({"dropout", OpKind::kDropout, attrs, in, {kMake}, {}}, {reference_dropout(in, attrs)},
-                tolerance(dtype()));
+      expect_op({"dropout", OpKind::kDropout, attrs, in, {kMake}, {}},
+                {reference_dropout(in, attrs)}, tolerance(dtype()));
     }
   }
 }
@@ -160,8 +178,12 @@ TEST_P(LayerOps, Dropout) {
 TEST(Dropout, DropsTheShareItShould) {
   const HostTensor ones = {Shape{100, 1000}, DType::kF32, std::vector<double>(100000, 1)};
   for (const float rate : {0.1f, 0.5f}) {
-    const auto out = run_op({"dropout", OpKind::kDropout, DropoutAttrs{rate, 1, 2, {0, 0, 1000}},
-                             {ones, scalar(1, DType::kI64), none()}, {kMake}, {}});
+    const auto out = run_op({"dropout",
+                             OpKind::kDropout,
+                             DropoutAttrs{rate, 1, 2, {0, 0, 1000}},
+                             {ones, scalar(1, DType::kI64), none()},
+                             {kMake},
+                             {}});
     double kept = 0;
     for (const double value : out[0].values) kept += value > 0 ? 1 : 0;
     EXPECT_NEAR(kept / 1e5, 1 - static_cast<double>(rate), 0.006);  // four standard deviations
@@ -173,7 +195,11 @@ TEST(Dropout, APartDrawsTheMaskOfTheWhole) {
   const HostTensor part = {Shape{3, 5}, DType::kF32, std::vector<double>(15, 1)};
   const HostTensor step = scalar(1, DType::kI64);
   const auto run = [&](const HostTensor& x, GlobalIndex index) {
-    return run_op({"dropout", OpKind::kDropout, DropoutAttrs{0.5f, 1, 2, index}, {x, step, none()}, {kMake},
+    return run_op({"dropout",
+                   OpKind::kDropout,
+                   DropoutAttrs{0.5f, 1, 2, index},
+                   {x, step, none()},
+                   {kMake},
                    {}})[0];
   };
   const HostTensor a = run(whole, {0, 0, 12}), b = run(part, {4, 6, 12});
@@ -187,12 +213,14 @@ TEST_P(LayerOps, Add) {
     const HostTensor a = random({size}, dtype(), 1), b = random({size}, dtype(), 2);
     HostTensor expected = a;
     for (std::size_t i = 0; i < a.values.size(); ++i) expected.values[i] += b.values[i];
-    expect_op({"add", OpKind::kAdd, NoAttrs{}, {a, b}, {kMake}, {}}, {expected}, tolerance(dtype()));
+    expect_op({"add", OpKind::kAdd, NoAttrs{}, {a, b}, {kMake}, {}}, {expected},
+              tolerance(dtype()));
   }
 }
 
 TEST_P(LayerOps, Zero) {
-  const auto out = run_op({"zero", OpKind::kZero, NoAttrs{}, {}, {kMake}, {random({13}, dtype(), 1)}});
+  const auto out =
+      run_op({"zero", OpKind::kZero, NoAttrs{}, {}, {kMake}, {random({13}, dtype(), 1)}});
   EXPECT_EQ(out[0].values, std::vector<double>(13, 0));
 }
 

@@ -1,10 +1,10 @@
 #include "tests/ops/op_case.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <numbers>
+
+#include <gtest/gtest.h>
 
 #include "base/philox.h"
 #include "passes/memory_plan.h"
@@ -74,7 +74,9 @@ HostTensor none() {
   t.absent = true;
   return t;
 }
-HostTensor scalar(double value, DType dtype) { return {Shape{1}, dtype, {value}}; }
+HostTensor scalar(double value, DType dtype) {
+  return {Shape{1}, dtype, {value}};
+}
 HostTensor integers(Shape shape, std::vector<double> values) {
   return {shape, DType::kI32, std::move(values)};
 }
@@ -104,9 +106,10 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   op.tag.unit = -1;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const HostTensor& input = c.inputs[i];
-    op.inputs.push_back(input.absent ? kNone
-                                     : program.add_tensor(Tensor{fmt::format("in{}", i), input.shape,
-                                                                 input.dtype, Storage::kIo}));
+    op.inputs.push_back(input.absent
+                            ? kNone
+                            : program.add_tensor(Tensor{fmt::format("in{}", i), input.shape,
+                                                        input.dtype, Storage::kIo}));
   }
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {
     if (c.outputs[i] == OpCase::kSkip) {
@@ -114,8 +117,8 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
     } else if (c.outputs[i] >= 0) {
       op.outputs.push_back(op.inputs[static_cast<std::size_t>(c.outputs[i])]);
     } else if (i < c.output_like.size() && !c.output_like[i].absent) {
-      op.outputs.push_back(program.add_tensor(Tensor{fmt::format("out{}", i), c.output_like[i].shape,
-                                                     c.output_like[i].dtype, Storage::kIo}));
+      op.outputs.push_back(program.add_tensor(Tensor{
+          fmt::format("out{}", i), c.output_like[i].shape, c.output_like[i].dtype, Storage::kIo}));
     } else {
       // Absent while the shapes are inferred, then as declared.
       op.outputs.push_back(kNone);
@@ -138,7 +141,8 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   Executor& executor = *made.value();
   EXPECT_EQ(dry_run(program).arena_bytes, executor.arena_bytes());
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
-    const std::vector<std::byte> poison(static_cast<std::size_t>(program.tensors[t].bytes()), std::byte{0xff});
+    const std::vector<std::byte> poison(static_cast<std::size_t>(program.tensors[t].bytes()),
+                                        std::byte{0xff});
     executor.write(static_cast<TensorId>(t), 0, poison);
   }
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
@@ -181,7 +185,8 @@ void expect_op(const OpCase& c, const std::vector<HostTensor>& expected, double 
   }
   for (const InPlace& pair : declaration(c.kind).in_place) {
     if (pair.output < 0) continue;
-    const auto out = static_cast<std::size_t>(pair.output), in = static_cast<std::size_t>(pair.input);
+    const auto out = static_cast<std::size_t>(pair.output),
+               in = static_cast<std::size_t>(pair.input);
     if (out >= c.outputs.size() || c.outputs[out] != OpCase::kMake) continue;
     if (in >= c.inputs.size() || c.inputs[in].absent) continue;
     OpCase in_place = c;
@@ -194,7 +199,8 @@ void expect_op(const OpCase& c, const std::vector<HostTensor>& expected, double 
   }
 }
 
-HostTensor numeric_gradient(const ScalarFunction& f, std::vector<HostTensor> inputs, std::size_t i) {
+HostTensor numeric_gradient(const ScalarFunction& f, std::vector<HostTensor> inputs,
+                            std::size_t i) {
   HostTensor gradient = inputs[i];
   constexpr double kStep = 1e-5;
   for (std::size_t e = 0; e < gradient.values.size(); ++e) {
@@ -210,8 +216,8 @@ HostTensor numeric_gradient(const ScalarFunction& f, std::vector<HostTensor> inp
   return gradient;
 }
 
-Direction directional_gradient(const ScalarFunction& f, std::vector<HostTensor> inputs, std::size_t i,
-                               std::uint64_t seed) {
+Direction directional_gradient(const ScalarFunction& f, std::vector<HostTensor> inputs,
+                               std::size_t i, std::uint64_t seed) {
   Direction result;
   result.direction = random(inputs[i].shape, DType::kF32, seed);
   constexpr double kStep = 1e-5;

@@ -1,7 +1,7 @@
 // The ops of the update: norm, clipping, AdamW, Adafactor, each against float64 formulas.
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "tests/ops/op_case.h"
 
@@ -14,8 +14,8 @@ TEST(SquaredNorm, AddsUp) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const std::int64_t size : {1, 7, 4097, 300001}) {
       const HostTensor x = random({size}, dtype, 1);
-      expect_op({"squared_norm", OpKind::kSquaredNorm, NoAttrs{}, {x}, {kMake}, {}}, {scalar(dot(x, x))},
-                1e-6);
+      expect_op({"squared_norm", OpKind::kSquaredNorm, NoAttrs{}, {x}, {kMake}, {}},
+                {scalar(dot(x, x))}, 1e-6);
     }
   }
 }
@@ -23,8 +23,12 @@ TEST(SquaredNorm, AddsUp) {
 TEST(UpdateScale, ClipsAndPoisons) {
   const auto run = [](std::vector<double> squares, float clip) {
     const auto size = static_cast<std::int64_t>(squares.size());
-    return run_op({"update_scale", OpKind::kUpdateScale, UpdateScaleAttrs{clip},
-                   {{Shape{size}, DType::kF32, std::move(squares)}}, {kMake, kMake}, {}});
+    return run_op({"update_scale",
+                   OpKind::kUpdateScale,
+                   UpdateScaleAttrs{clip},
+                   {{Shape{size}, DType::kF32, std::move(squares)}},
+                   {kMake, kMake},
+                   {}});
   };
   auto out = run({9, 16}, 1);
   EXPECT_NEAR(out[0].at(0), 5, 1e-6);
@@ -62,7 +66,8 @@ TEST_P(AdamWTest, MatchesTheFormula) {
       OpCase c{"adamw",
                OpKind::kAdamW,
                attrs,
-               {grad, scalar(scale), scalar(rate), scalar(static_cast<double>(step), DType::kI64), w, m, v},
+               {grad, scalar(scale), scalar(rate), scalar(static_cast<double>(step), DType::kI64),
+                w, m, v},
                {adamw::kMaster, adamw::kM, adamw::kV, working ? kMake : kSkip},
                {}};
       const auto out = run_op(c);
@@ -71,8 +76,9 @@ TEST_P(AdamWTest, MatchesTheFormula) {
       EXPECT_LE(relative_error(out[2], new_v), 1e-6);
       if (working) {
         for (std::size_t i = 0; i < w.values.size(); ++i) {
-          EXPECT_EQ(out[3].values[i],
-                    static_cast<double>(static_cast<float>(bf16(static_cast<float>(out[0].values[i])))));
+          EXPECT_EQ(
+              out[3].values[i],
+              static_cast<double>(static_cast<float>(bf16(static_cast<float>(out[0].values[i])))));
         }
       }
       // A scale that is no number leaves everything as it was.
@@ -133,7 +139,9 @@ struct Weight64 {
     }
   }
   static std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
-  static double square(const std::vector<double>& g, std::int64_t i) { return g[idx(i)] * g[idx(i)]; }
+  static double square(const std::vector<double>& g, std::int64_t i) {
+    return g[idx(i)] * g[idx(i)];
+  }
 };
 
 TEST(Adafactor, FourOpsMakeTheUpdate) {
@@ -143,8 +151,15 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
     std::vector<Weight64> weights;
     std::int64_t size = 0, state_size = 0;
     for (const auto& [rows, cols, factored] :
-         {std::tuple<std::int64_t, std::int64_t, bool>{1, 5, false}, {3, 7, true}, {40, 65, true}, {1, 1, false}}) {
-      weights.push_back({rows, cols, factored, {}, std::vector<double>(static_cast<std::size_t>(rows), 0),
+         {std::tuple<std::int64_t, std::int64_t, bool>{1, 5, false},
+          {3, 7, true},
+          {40, 65, true},
+          {1, 1, false}}) {
+      weights.push_back({rows,
+                         cols,
+                         factored,
+                         {},
+                         std::vector<double>(static_cast<std::size_t>(rows), 0),
                          std::vector<double>(static_cast<std::size_t>(cols), 0),
                          std::vector<double>(static_cast<std::size_t>(rows * cols), 0)});
       size += 2;  // gaps between weights belong to none of them
@@ -163,16 +178,28 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
     const double scale = 0.5, rate = 0.02;
     for (std::int64_t step = 1; step <= 5; ++step) {
       const HostTensor grad = random({size}, grad_dtype, 100 + static_cast<std::uint64_t>(step));
-      const HostTensor sums = run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(scale)}, {kMake}, {}})[0];
-      const auto moments = run_op({"moments", OpKind::kAdafactorMoments, attrs,
-                                   {sums, scalar(scale), scalar(static_cast<double>(step), DType::kI64), state},
-                                   {adafactor_moments::kState, kMake}, {}});
+      const HostTensor sums =
+          run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(scale)}, {kMake}, {}})[0];
+      const auto moments =
+          run_op({"moments",
+                  OpKind::kAdafactorMoments,
+                  attrs,
+                  {sums, scalar(scale), scalar(static_cast<double>(step), DType::kI64), state},
+                  {adafactor_moments::kState, kMake},
+                  {}});
       state = moments[0];
-      const HostTensor squares = run_op({"rms", OpKind::kAdafactorRms, attrs,
-                                         {grad, scalar(scale), moments[1], master}, {kMake}, {}})[0];
-      const auto applied = run_op({"apply", OpKind::kAdafactorApply, attrs,
+      const HostTensor squares = run_op({"rms",
+                                         OpKind::kAdafactorRms,
+                                         attrs,
+                                         {grad, scalar(scale), moments[1], master},
+                                         {kMake},
+                                         {}})[0];
+      const auto applied = run_op({"apply",
+                                   OpKind::kAdafactorApply,
+                                   attrs,
                                    {grad, scalar(scale), scalar(rate), moments[1], squares, master},
-                                   {adafactor_apply::kMaster, kMake}, {}});
+                                   {adafactor_apply::kMaster, kMake},
+                                   {}});
       const HostTensor before = master;
       master = applied[0];
       for (std::size_t w = 0; w < weights.size(); ++w) {
@@ -180,13 +207,15 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
         std::vector<double> g(grad.values.begin() + s.begin, grad.values.begin() + s.end);
         for (double& value : g) value *= scale;
         weights[w].update(g, static_cast<double>(step), rate, attrs);
-        const HostTensor got = {Shape{s.end - s.begin}, DType::kF32,
+        const HostTensor got = {Shape{s.end - s.begin},
+                                DType::kF32,
                                 {master.values.begin() + s.begin, master.values.begin() + s.end}};
         EXPECT_LE(relative_error(got, {got.shape, DType::kF32, weights[w].w}), 2e-6)
             << "weight " << w << ", step " << step;
         for (std::int64_t i = s.begin; i < s.end; ++i) {
-          EXPECT_EQ(applied[1].at(i),
-                    static_cast<double>(static_cast<float>(bf16(static_cast<float>(master.at(i))))));
+          EXPECT_EQ(
+              applied[1].at(i),
+              static_cast<double>(static_cast<float>(bf16(static_cast<float>(master.at(i))))));
         }
       }
       for (std::size_t w = 0; w < weights.size(); ++w) {  // the gaps stay
@@ -195,15 +224,22 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
     }
     // A scale that is no number leaves weights and state as they were.
     const HostTensor grad = random({size}, grad_dtype, 7);
-    const HostTensor sums = run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(NAN)}, {kMake}, {}})[0];
-    const auto moments = run_op({"moments", OpKind::kAdafactorMoments, attrs,
+    const HostTensor sums =
+        run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(NAN)}, {kMake}, {}})[0];
+    const auto moments = run_op({"moments",
+                                 OpKind::kAdafactorMoments,
+                                 attrs,
                                  {sums, scalar(NAN), scalar(6, DType::kI64), state},
-                                 {adafactor_moments::kState, kMake}, {}});
+                                 {adafactor_moments::kState, kMake},
+                                 {}});
     EXPECT_EQ(moments[0].values, state.values);
-    const auto applied = run_op({"apply", OpKind::kAdafactorApply, attrs,
-                                 {grad, scalar(NAN), scalar(rate), moments[1],
-                                  random({8}, DType::kF32, 1), master},
-                                 {adafactor_apply::kMaster, kSkip}, {}});
+    const auto applied =
+        run_op({"apply",
+                OpKind::kAdafactorApply,
+                attrs,
+                {grad, scalar(NAN), scalar(rate), moments[1], random({8}, DType::kF32, 1), master},
+                {adafactor_apply::kMaster, kSkip},
+                {}});
     EXPECT_EQ(applied[0].values, master.values);
   }
 }
@@ -214,7 +250,8 @@ TEST(Adafactor, APieceOfAWeightGivesItsPieceOfTheSums) {
   const auto sums_of = [&](std::int64_t first, std::int64_t last) {
     AdafactorAttrs attrs;
     attrs.segments = {{0, last - first, first, 5, 7, true, 0}};
-    const HostTensor piece = {Shape{last - first}, DType::kF32,
+    const HostTensor piece = {Shape{last - first},
+                              DType::kF32,
                               {grad.values.begin() + first, grad.values.begin() + last}};
     return run_op({"sums", OpKind::kAdafactorSums, attrs, {piece, scalar(1)}, {kMake}, {}})[0];
   };

@@ -13,9 +13,10 @@ HostTensor like(const HostTensor& t, Shape shape) {
   return {shape, t.dtype, std::vector<double>(static_cast<std::size_t>(shape.numel()), 0)};
 }
 
-// The bucket of a relative position, from the definition: the first half of the buckets are single distances,
-// the others divide what is left up to max_distance evenly on a logarithmic scale.
-std::int64_t bucket(std::int64_t distance, bool causal, std::int64_t buckets, std::int64_t max_distance) {
+// The bucket of a relative position, from the definition: the first half of the buckets are single
+// distances, the others divide what is left up to max_distance evenly on a logarithmic scale.
+std::int64_t bucket(std::int64_t distance, bool causal, std::int64_t buckets,
+                    std::int64_t max_distance) {
   std::int64_t offset = 0;
   if (!causal) {
     buckets /= 2;
@@ -152,7 +153,8 @@ AttentionResult reference_attention(const Tensors& in, const AttentionAttrs& a) 
           max = std::max(max, score);
         }
         double sum = 0;
-        for (std::int64_t j = 0; j < seen; ++j) sum += std::exp(scores[static_cast<std::size_t>(j)] - max);
+        for (std::int64_t j = 0; j < seen; ++j)
+          sum += std::exp(scores[static_cast<std::size_t>(j)] - max);
         result.lse.at((b * a.heads + h) * queries + i) = max + std::log(sum);
         for (std::int64_t j = 0; j < seen; ++j) {
           double p = std::exp(scores[static_cast<std::size_t>(j)] - max) / sum;

@@ -1,5 +1,5 @@
-// What each op computes, in float64 and as plainly as possible, straight from its definition. Inputs are in the
-// order of the op's slots.
+// What each op computes, in float64 and as plainly as possible, straight from its definition.
+// Inputs are in the order of the op's slots.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
 #include "optim/learning_rate.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace quintet {
 namespace {
@@ -10,8 +10,8 @@ namespace {
 TEST(LearningRate, TheScheduleOfT5) {
   const LearningRateConfig config{"inverse_sqrt", "constant", 0.01, 10000, 0};
   for (const std::int64_t step : {1, 100, 10000, 10001, 250000, 1000000}) {
-    EXPECT_NEAR(learning_rate(config, step, 1000000), 1 / std::sqrt(std::max<double>(static_cast<double>(step), 1e4)),
-                1e-12);
+    EXPECT_NEAR(learning_rate(config, step, 1000000),
+                1 / std::sqrt(std::max<double>(static_cast<double>(step), 1e4)), 1e-12);
   }
 }
 

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "base/philox.h"
 #include "passes/memory_plan.h"
@@ -46,7 +46,9 @@ Gradients gradients_of(StepOptions options, const std::vector<Batch>& batches) {
   EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
   ModelState(*executor.value()).initialise(7);
   for (std::size_t m = 0; m < batches.size(); ++m) {
-    EXPECT_TRUE(feed(*executor.value(), static_cast<std::int32_t>(m), batches[m], options.model.vocab_size).ok());
+    EXPECT_TRUE(
+        feed(*executor.value(), static_cast<std::int32_t>(m), batches[m], options.model.vocab_size)
+            .ok());
   }
   Gradients result{run_step(*executor.value(), 1, 0).value().loss, {}};
   for (const Unit& unit : program.units) {
@@ -161,8 +163,9 @@ TEST(Schedule, DropoutOfAMicroBatchIsThatOfItsPlaceInTheBatch) {
   EXPECT_NEAR(gradients_of(pair, {two}).loss, both, 1e-6 * both);
 }
 
-// Random programs over several streams, in which every read waits for its writer: the plan must keep apart what
-// may be alive at the same time, and the verifier, which does not know the plan's reasoning, must agree.
+// Random programs over several streams, in which every read waits for its writer: the plan must
+// keep apart what may be alive at the same time, and the verifier, which does not know the plan's
+// reasoning, must agree.
 Program random_program(std::uint32_t seed, int ops, int streams) {
   std::mt19937 random(seed);
   Program program;
@@ -176,16 +179,19 @@ Program random_program(std::uint32_t seed, int ops, int streams) {
     const auto stream = static_cast<Stream>(random() % static_cast<unsigned>(streams));
     if (fresh) {
       const Shape shape{1 + static_cast<std::int64_t>(random() % 2000)};
-      const TensorId t = program.add_tensor({fmt::format("t{}", i), shape, DType::kF32, Storage::kActivation});
+      const TensorId t =
+          program.add_tensor({fmt::format("t{}", i), shape, DType::kF32, Storage::kActivation});
       b.emit("", OpKind::kZero, NoAttrs{}, {}, {t});
       values.push_back(t);
     } else {
       const std::size_t a = values.size() - 1 - random() % std::min<std::size_t>(values.size(), 8);
       std::size_t c = a;
       for (std::size_t k = 0; k < values.size(); ++k) {
-        if (program.tensor(values[k]).shape == program.tensor(values[a]).shape && random() % 2 == 0) c = k;
+        if (program.tensor(values[k]).shape == program.tensor(values[a]).shape && random() % 2 == 0)
+          c = k;
       }
-      values.push_back(b.emit_one(fmt::format("t{}", i), OpKind::kAdd, NoAttrs{}, {values[a], values[c]}));
+      values.push_back(
+          b.emit_one(fmt::format("t{}", i), OpKind::kAdd, NoAttrs{}, {values[a], values[c]}));
       for (const std::size_t from : {a, c}) {
         if (program.ops[static_cast<std::size_t>(writer[from])].stream != stream) {
           program.ops.back().waits.push_back(writer[from]);
@@ -209,7 +215,8 @@ TEST(MemoryPlan, IsSoundForRandomProgramsOverSeveralStreams) {
       ASSERT_TRUE(verify(program).empty()) << "seed " << seed << ": the generator is wrong";
       plan_memory(program, {});
       const auto findings = verify(program);
-      ASSERT_TRUE(findings.empty()) << "seed " << seed << ", " << streams << " streams: " << findings.front();
+      ASSERT_TRUE(findings.empty())
+          << "seed " << seed << ", " << streams << " streams: " << findings.front();
       const DryRun run = dry_run(program);
       ASSERT_GE(run.unused, 0);
     }
@@ -228,8 +235,8 @@ TEST(MemoryPlan, WastesLittle) {
 }
 
 TEST(MemoryPlan, GradientsOfAUnitWaitForItsBackward) {
-  // At the end of the forward no gradient exists but the head's: the peak of the activations and that of the
-  // gradients fall apart.
+  // At the end of the forward no gradient exists but the head's: the peak of the activations and
+  // that of the gradients fall apart.
   StepOptions options = tiny_step();
   options.batch = {64, 64, 32, false};
   const DryRun run = dry_run(compile_step(options));

@@ -58,7 +58,8 @@ TEST(Verifier, FindsAReadBeforeTheWrite) {
 
 TEST(Verifier, FindsAMissingWriter) {
   Program program = sound_program();
-  program.ops.erase(program.ops.begin() + static_cast<std::ptrdiff_t>(first_op(program, OpKind::kRmsNorm)));
+  program.ops.erase(program.ops.begin() +
+                    static_cast<std::ptrdiff_t>(first_op(program, OpKind::kRmsNorm)));
   EXPECT_TRUE(mentions(verify(program), "before it was written"));
 }
 
@@ -159,7 +160,8 @@ TEST(Verifier, FindsAnOverwriteThatARemoteReaderMayStillNeed) {
   b.emit_one("b", OpKind::kAdd, NoAttrs{}, {a, x});
   program.ops[1].stream = Stream::kCopy;
   program.ops[1].waits = {0};
-  b.emit("", OpKind::kZero, NoAttrs{}, {}, {a});  // on the compute stream, while the copy stream reads a
+  b.emit("", OpKind::kZero, NoAttrs{}, {},
+         {a});  // on the compute stream, while the copy stream reads a
   EXPECT_TRUE(mentions(verify(program), "overwrites a, used by op #1 on stream copy"));
   program.ops[2].waits = {1};
   EXPECT_TRUE(verify(program).empty());
@@ -175,8 +177,9 @@ TEST(Printer, ShowsWhatMattersAndIsStable) {
   const Program program = sound_program();
   const std::string text = to_string(program);
   EXPECT_EQ(text, to_string(sound_program()));
-  for (const char* part : {"arena", "units:", "encoder.0", "= attention(", "{heads 4, dim 16, causal no",
-                           "rec   encoder.1", "upd", "mb1", " @", " ws "}) {
+  for (const char* part :
+       {"arena", "units:", "encoder.0", "= attention(", "{heads 4, dim 16, causal no",
+        "rec   encoder.1", "upd", "mb1", " @", " ws "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
 }

@@ -6,7 +6,9 @@
 namespace quintet {
 namespace {
 
-Path golden(const std::string& name) { return Path(QUINTET_SOURCE_DIR) / "tests/goldens" / name; }
+Path golden(const std::string& name) {
+  return Path(QUINTET_SOURCE_DIR) / "tests/goldens" / name;
+}
 
 class GoldenTest
     : public ::testing::TestWithParam<std::tuple<std::string, Recompute, DType, std::int32_t>> {};
@@ -27,14 +29,16 @@ TEST_P(GoldenTest, IsReproduced) {
   EXPECT_EQ(r.adamw.size(), 12u);
   EXPECT_EQ(r.adafactor.size(), 12u);
   for (const GoldenValue& v : r.adamw) EXPECT_LE(v.error, r.tolerances.trace) << "AdamW " << v.name;
-  for (const GoldenValue& v : r.adafactor) EXPECT_LE(v.error, r.tolerances.trace) << "Adafactor " << v.name;
+  for (const GoldenValue& v : r.adafactor)
+    EXPECT_LE(v.error, r.tolerances.trace) << "Adafactor " << v.name;
   EXPECT_TRUE(r.passed());
 }
 
 std::string case_name(const ::testing::TestParamInfo<GoldenTest::ParamType>& info) {
   constexpr const char* kModes[] = {"none", "selective", "full"};
   return std::get<0>(info.param) + "_" + kModes[static_cast<int>(std::get<1>(info.param))] + "_" +
-         std::string(name_of(std::get<2>(info.param))) + "_x" + std::to_string(std::get<3>(info.param));
+         std::string(name_of(std::get<2>(info.param))) + "_x" +
+         std::to_string(std::get<3>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -46,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Accumulated, GoldenTest,
                          ::testing::Combine(::testing::Values("grid", "heads64"),
                                             ::testing::Values(Recompute::kNone, Recompute::kFull),
-                                            ::testing::Values(DType::kF32), ::testing::Values(2, 4)),
+                                            ::testing::Values(DType::kF32),
+                                            ::testing::Values(2, 4)),
                          case_name);
 
 }  // namespace

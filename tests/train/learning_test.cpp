@@ -1,4 +1,5 @@
-// The example that users run first learns what there is to learn: within 10 % of the loss that nobody can beat.
+// The example that users run first learns what there is to learn: within 10 % of the loss that
+// nobody can beat.
 #include <gtest/gtest.h>
 
 #include "train/trainer.h"

@@ -1,11 +1,12 @@
-// What a step takes is what was planned: of the system's memory, and of the allocator while it runs, nothing.
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
+// What a step takes is what was planned: of the system's memory, and of the allocator while it
+// runs, nothing.
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "runtime/dry_run.h"
 #include "tests/support/programs.h"
@@ -38,8 +39,10 @@ std::int64_t resident_bytes() {
 void feed_something(Executor& executor, const StepOptions& options) {
   Batch batch;
   batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
-  for (std::size_t i = 0; i < batch.source.size(); ++i) batch.source[i] = static_cast<std::int32_t>(i % 150);
-  for (std::size_t i = 0; i < batch.labels.size(); ++i) batch.labels[i] = static_cast<std::int32_t>(i % 140);
+  for (std::size_t i = 0; i < batch.source.size(); ++i)
+    batch.source[i] = static_cast<std::int32_t>(i % 150);
+  for (std::size_t i = 0; i < batch.labels.size(); ++i)
+    batch.labels[i] = static_cast<std::int32_t>(i % 140);
   shift_right(batch.labels, batch.target_length, 0, 0, batch.target);
   for (std::int32_t m = 0; m < options.accumulate; ++m) {
     ASSERT_TRUE(feed(executor, m, batch, options.model.vocab_size).ok());

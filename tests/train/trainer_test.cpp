@@ -1,11 +1,11 @@
 #include "train/trainer.h"
 
-#include <gtest/gtest.h>
-
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/safetensors.h"
 #include "tests/support/temporary_folder.h"
@@ -34,11 +34,15 @@ std::vector<nlohmann::json> metrics_of(const Path& folder) {
   return lines;
 }
 
-std::string bytes_of(const Path& path) { return read_file(path).value(); }
+std::string bytes_of(const Path& path) {
+  return read_file(path).value();
+}
 
-class TrainerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, double>> {};
+class TrainerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, double>> {
+};
 
-// A run in two parts ends with the same bytes as one without a break: weights, optimizer state and metrics.
+// A run in two parts ends with the same bytes as one without a break: weights, optimizer state and
+// metrics.
 TEST_P(TrainerTest, ResumesExactly) {
   const TemporaryFolder folder;
   const auto [optimizer, precision, dropout] = GetParam();
@@ -52,7 +56,8 @@ TEST_P(TrainerTest, ResumesExactly) {
   ASSERT_TRUE(train(configured("whole")).ok());
   RunConfig first = configured("parts");
   first.output.save_every = 7;
-  // Ends at step 9 as if killed there: the checkpoint of step 7 is what is left. The schedule must not know.
+  // Ends at step 9 as if killed there: the checkpoint of step 7 is what is left. The schedule must
+  // not know.
   first.train.steps = 9;
   ASSERT_TRUE(train(first).ok());
   std::filesystem::remove_all(folder.path() / "parts/checkpoints/step-00000009");
@@ -64,7 +69,8 @@ TEST_P(TrainerTest, ResumesExactly) {
               bytes_of(folder.path() / "whole/checkpoints/step-00000012" / file))
         << file;
   }
-  const auto whole = metrics_of(folder.path() / "whole"), parts = metrics_of(folder.path() / "parts");
+  const auto whole = metrics_of(folder.path() / "whole"),
+             parts = metrics_of(folder.path() / "parts");
   ASSERT_EQ(parts.size(), 12u);
   for (std::size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(parts[i]["step"], i + 1);
@@ -72,14 +78,16 @@ TEST_P(TrainerTest, ResumesExactly) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
-                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0}, std::tuple{"adamw", "bf16", 0.1},
+                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0},
+                                           std::tuple{"adamw", "bf16", 0.1},
                                            std::tuple{"adafactor", "fp32", 0.1},
                                            std::tuple{"adafactor", "bf16", 0.0}));
 
 TEST(Trainer, RefusesToOverwriteARun) {
   const TemporaryFolder folder;
   ASSERT_TRUE(train(small_run(folder.path(), 2)).ok());
-  const std::string before = bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors");
+  const std::string before =
+      bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors");
   const auto again = train(small_run(folder.path(), 3));
   ASSERT_FALSE(again.ok());
   EXPECT_EQ(again.error().code, ErrorCode::kUsage);
@@ -102,7 +110,8 @@ TEST(Trainer, StopsWhenTheLossIsNoNumberAndTouchesNothing) {
   const auto newest = newest_checkpoint(folder.path());
   ASSERT_TRUE(newest.has_value());
   // Names the step that failed: the one after the last good checkpoint.
-  EXPECT_NE(result.error().message.find(fmt::format("step {}:", newest->step + 1)), std::string::npos)
+  EXPECT_NE(result.error().message.find(fmt::format("step {}:", newest->step + 1)),
+            std::string::npos)
       << result.error().message;
   EXPECT_EQ(metrics_of(folder.path()).size(), static_cast<std::size_t>(newest->step));
   const auto weights = Safetensors::open(newest->folder / "model.safetensors");
@@ -139,7 +148,8 @@ TEST(Checkpoint, OldOnesGo) {
   ASSERT_TRUE(train(config).ok());
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "checkpoints")) {
-    EXPECT_TRUE(entry.path().filename() == "step-00000005" || entry.path().filename() == "step-00000006");
+    EXPECT_TRUE(entry.path().filename() == "step-00000005" ||
+                entry.path().filename() == "step-00000006");
     ++count;
   }
   EXPECT_EQ(count, 2u);
@@ -159,7 +169,8 @@ TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefused) {
   result = train(other);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
-  EXPECT_NE(result.error().message.find("the model needs"), std::string::npos) << result.error().message;
+  EXPECT_NE(result.error().message.find("the model needs"), std::string::npos)
+      << result.error().message;
 }
 
 TEST(Checkpoint, ATruncatedOneIsRefused) {

@@ -45,26 +45,29 @@ void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilo
     return;
   }
   float *rows = sums, *cols = sums + s.rows;
-  parallel_for(last_row(s) - first_row(s), row_grain(s.cols), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
-      const RowPart part = row_part(s, r);
-      const G* g = grad + part.offset;
-      float sum = 0;
+  parallel_for(last_row(s) - first_row(s), row_grain(s.cols),
+               [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+                   const RowPart part = row_part(s, r);
+                   const G* g = grad + part.offset;
+                   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t c = part.begin; c < part.end; ++c) sum += square(g[c]);
-      rows[r] = sum;
-    }
-  });
-  parallel_for(s.cols, std::max<std::int64_t>(64, row_grain(s.rows)), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = first_row(s); r < last_row(s); ++r) {
-      const RowPart part = row_part(s, r);
-      const G* g = grad + part.offset;
+                   for (std::int64_t c = part.begin; c < part.end; ++c) sum += square(g[c]);
+                   rows[r] = sum;
+                 }
+               });
+  parallel_for(s.cols, std::max<std::int64_t>(64, row_grain(s.rows)),
+               [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t r = first_row(s); r < last_row(s); ++r) {
+                   const RowPart part = row_part(s, r);
+                   const G* g = grad + part.offset;
 #pragma omp simd
-      for (std::int64_t c = std::max(begin, part.begin); c < std::min(end, part.end); ++c) {
-        cols[c] += square(g[c]);
-      }
-    }
-  });
+                   for (std::int64_t c = std::max(begin, part.begin); c < std::min(end, part.end);
+                        ++c) {
+                     cols[c] += square(g[c]);
+                   }
+                 }
+               });
 }
 
 // Calls body(flat index, factor) along the elements of a segment's part of one row.
@@ -142,20 +145,22 @@ void adafactor_rms(const OpContext& op) {
       const std::int64_t base = first_row(s), rows = last_row(s) - base;
       double of_weight[kReduceBlocks] = {}, of_update[kReduceBlocks] = {};
       const std::int64_t blocks = std::min(kReduceBlocks, rows);
-      parallel_for(blocks, row_grain((rows + blocks - 1) / blocks * s.cols), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t block = first; block < last; ++block) {
-          for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
-            float update = 0, weight = 0;
-            for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
-              const float u = static_cast<float>(grad[i]) * scale * factor;
-              update += u * u;
-              weight += master[i] * master[i];
-            });
-            of_update[block] += static_cast<double>(update);
-            of_weight[block] += static_cast<double>(weight);
-          }
-        }
-      });
+      parallel_for(blocks, row_grain((rows + blocks - 1) / blocks * s.cols),
+                   [&](std::int64_t first, std::int64_t last, int) {
+                     for (std::int64_t block = first; block < last; ++block) {
+                       for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks;
+                            ++r) {
+                         float update = 0, weight = 0;
+                         for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
+                           const float u = static_cast<float>(grad[i]) * scale * factor;
+                           update += u * u;
+                           weight += master[i] * master[i];
+                         });
+                         of_update[block] += static_cast<double>(update);
+                         of_weight[block] += static_cast<double>(weight);
+                       }
+                     }
+                   });
       double update = 0, weight = 0;
       for (std::int64_t block = 0; block < blocks; ++block) {
         update += of_update[block];
@@ -185,16 +190,17 @@ void adafactor_apply(const OpContext& op) {
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
       const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
       const float keep = 1 - lr * attrs.weight_decay;
-      parallel_for(last_row(s) - first_row(s), row_grain(s.cols), [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
-          for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
-            const float updated =
-                master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
-            master[i] = updated;
-            if (working != nullptr) working[i] = static_cast<W>(updated);
-          });
-        }
-      });
+      parallel_for(last_row(s) - first_row(s), row_grain(s.cols),
+                   [&](std::int64_t begin, std::int64_t end, int) {
+                     for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+                       for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
+                         const float updated =
+                             master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
+                         master[i] = updated;
+                         if (working != nullptr) working[i] = static_cast<W>(updated);
+                       });
+                     }
+                   });
     }
   };
   with_float_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G g) {

@@ -103,7 +103,7 @@ struct Shared {
   }
 
   // Whether there is enough to do for more than one thread.
-  bool worth_sharing() const { return batch * queries * keys * width > (1 << 17); }
+  bool worth_sharing() const { return batch * queries * keys * width > (1 << 20); }
   // Keys that a sequence has.
   std::int64_t valid_keys(std::int64_t b) const {
     return lengths == nullptr ? keys : std::clamp<std::int64_t>(lengths[b], 0, keys);

@@ -1,8 +1,8 @@
 #include "runtime/cpu/gemm.h"
 
-#include <cblas.h>
-
 #include <limits>
+
+#include <cblas.h>
 
 #include "base/parallel_for.h"
 
@@ -12,7 +12,7 @@ namespace {
 // Tile edges fall on multiples of this, which the library's inner kernels like.
 constexpr std::int64_t kEdge = 16;
 // Products smaller than this are done before a second thread would have woken up.
-constexpr std::int64_t kWorthSharing = 1 << 17;
+constexpr std::int64_t kWorthSharing = 1 << 20;
 
 struct Grid {
   std::int64_t rows, cols;
@@ -40,18 +40,21 @@ std::int64_t edge(std::int64_t size, std::int64_t i, std::int64_t parts) {
   return i == parts ? size : size * i / parts / kEdge * kEdge;
 }
 
-void serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
-            std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+void serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+            const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
+            float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
   const auto narrow = [](std::int64_t value) { return static_cast<blasint>(value); };
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, narrow(m),
-              narrow(n), narrow(k), alpha, a, narrow(lda), b, narrow(ldb), beta, c, narrow(ldc));
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
+              narrow(m), narrow(n), narrow(k), alpha, a, narrow(lda), b, narrow(ldb), beta, c,
+              narrow(ldc));
 }
 
 }  // namespace
 
-void gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
-          std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+void gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
+          std::int64_t ldc) {
   static const bool library_is_serial = [] {
     const int ours = omp_get_max_threads();
     openblas_set_num_threads(1);
