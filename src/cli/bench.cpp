@@ -78,7 +78,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->callback([options, repetitions, json, &action] {
     action = [options, repetitions, json]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());
-      QT_ASSIGN(const StepOptions step, step_options(config));
+      QT_ASSIGN(const StepOptions step, step_options(config, 1));
       QT_ASSIGN(const StepBench result, bench_step(step, *repetitions));
       if (*json) {
         fmt::print("{}\n", to_json(step, result).dump(2));

@@ -105,7 +105,7 @@ Status feed_random(Executor& executor, const StepOptions& options) {
     for (auto& id : batch.source) id = static_cast<std::int32_t>(random.below(words));
     for (auto& id : batch.labels) id = static_cast<std::int32_t>(random.below(words));
     shift_right(batch.labels, batch.target_length, 0, 0, batch.target);
-    QT_TRY(feed(executor, m, batch, options.model.vocab_size));
+    QT_TRY(feed(executor, m, batch, options));
   }
   return {};
 }
@@ -114,8 +114,9 @@ Status feed_random(Executor& executor, const StepOptions& options) {
 
 Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   const Program program = compile_step(options);
-  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
-  ModelState(*executor).initialise(1);
+  const auto world = make_single_world();
+  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, *world));
+  ModelState(*executor, *world, options.model).initialise(1);
   QT_TRY(feed_random(*executor, options));
   StepBench bench;
   const DryRun plan = dry_run(program);
@@ -126,13 +127,13 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   QT_ASSIGN(const StepResult warm_up, run_step(*executor, 1, 1e-4));
   static_cast<void>(warm_up);
 
-  // Whole steps, each followed by a timed one, so that both see the same machine.
   std::vector<double> seconds, op_seconds(program.ops.size(), 0);
   for (int i = 0; i < repetitions; ++i) {
     const double start = now();
     QT_TRY(executor->run());
     seconds.push_back(now() - start);
-    QT_TRY(executor->run_timed(op_seconds));
+    const std::span<const OpTiming> timings = executor->timings();
+    for (std::size_t op = 0; op < timings.size(); ++op) op_seconds[op] += timings[op].end - timings[op].start;
   }
   std::sort(seconds.begin(), seconds.end());
   bench.seconds = seconds[seconds.size() / 2];

@@ -65,7 +65,8 @@ extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNo
     kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
     kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
     kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
-    kAdafactorApplyDecl, kZeroDecl;
+    kAdafactorApplyDecl, kZeroDecl, kSumDecl,
+    kAllReduceDecl, kAllGatherDecl, kReduceScatterDecl, kSendDecl, kRecvDecl;
 
 const OpDecl& declaration(OpKind kind);
 inline std::string_view name_of(OpKind kind) {

@@ -21,9 +21,13 @@ struct CheckpointInfo {
 // The newest complete checkpoint below a run's folder.
 std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder);
 
-// Writes one beside its final place and renames it, then removes all but the newest `keep` (0:
-// keeps all).
-Status save_checkpoint(const Path& run_folder, std::int64_t step, const ModelState& state,
+// The checkpoint of a step, which must be there.
+CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step);
+
+// Writes one beside its final place and renames it, then removes all but the newest `keep` (0: keeps
+// all). Called by all ranks together; rank 0 writes.
+Status save_checkpoint(const Path& run_folder, std::int64_t step, const World& world,
+                       const ModelState& state,
                        const T5Config& model, const std::string& run_toml, std::int64_t keep);
 
 // Puts weights and optimizer state back. Refuses checkpoints of another model or optimizer.

@@ -2,36 +2,76 @@
 
 #include <fmt/ranges.h>
 
+#include <numeric>
+
 #include "base/check.h"
 #include "passes/autodiff.h"
+#include "passes/finish.h"
 #include "passes/memory_plan.h"
-#include "passes/schedule.h"
+#include "passes/pipeline.h"
+#include "passes/zero.h"
 #include "program/verifier.h"
 
 namespace quintet {
 namespace {
 
-void check_sound(const Program& program) {
-  const auto findings = verify(program);
-  QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
+std::int32_t pieces_per_stage(const StepOptions& options) {
+  return options.layout.schedule == "interleaved" ? static_cast<std::int32_t>(options.layout.interleave)
+                                                  : 1;
+}
+
+Result<StageCut> cut_of(const StepOptions& options) {
+  return cut_into_stages(options.model, options.batch.source, options.batch.target,
+                         options.grid.pp * pieces_per_stage(options));
 }
 
 }  // namespace
 
-Program compile_step(const StepOptions& options) {
-  Program program = emit_t5(options.model, options.batch, options.options);
+Status validate(const StepOptions& options) {
+  QT_TRY(validate(options.model));
+  QT_TRY(validate(options.model, options.batch, options.grid.tp));
+  if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {
+    return usage_error("the interleaved schedule needs a pipeline: parallel.pp is 1");
+  }
+  if (options.layout.schedule != "interleaved" && options.layout.interleave > 1) {
+    return usage_error("parallel.interleave = {} means something only with parallel.schedule = "
+                       "\"interleaved\"",
+                       options.layout.interleave);
+  }
+  QT_TRY(cut_of(options));
+  QT_TRY(pipeline_order(options.layout.schedule, options.grid.pp, 0, pieces_per_stage(options),
+                        options.accumulate));
+  return {};
+}
+
+Program compile_step(const StepOptions& options, std::int32_t rank) {
+  const Grid& grid = options.grid;
+  const Place place = grid.place_of(rank);
+  const StageCut cut = cut_of(options).value();
+  const auto order = pipeline_order(options.layout.schedule, grid.pp, place.pp, pieces_per_stage(options),
+                                    options.accumulate)
+                         .value();
+
+  Program program = emit_t5(options.model, options.batch, options.options, place,
+                            grid.ranks_along(place, false, true, false), cut);
   autodiff(program);
   recompute(program, options.recompute);
-  schedule_micro_batches(program, options.accumulate);
+  pipeline(program, grid, order, options.accumulate);
+  zero(program, grid, options.layout);
   if (options.update) {
-    emit_update(program, options.optimizer);
+    std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
+    std::iota(world.begin(), world.end(), 0);
+    emit_update(program, options.optimizer, world);
+    gather_updated_parameters(program);
   } else {
-    for (const Unit& unit : program.units) {
-      if (unit.grads != kNone) program.results.push_back(unit.grads);
-    }
+    for (const Shard& shard : program.shards) program.results.push_back(shard.grad);
   }
+  drop_first_addends(program);
+  insert_waits(program);
+  remove_unused_tensors(program);
   plan_memory(program, options.target);
-  check_sound(program);
+  const auto findings = verify(program);
+  QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
   return program;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "parallel/communicator.h"
 #include "train/run_config.h"
 
 namespace quintet {
@@ -17,6 +18,8 @@ struct TrainResult {
 // Trains until the last step, SIGINT or SIGTERM (which end the step at hand, save, and return
 // kInterrupted), or a loss that is no number (kNonFinite; weights and checkpoints stay those of the
 // last good step).
-Result<TrainResult> train(RunConfig config);
+//
+// Called by all ranks of the world together; rank 0 reports and writes files.
+Result<TrainResult> train(RunConfig config, World& world);
 
 }  // namespace quintet
