@@ -198,12 +198,14 @@ Result<std::vector<float>> Safetensors::read_float(const std::string& name,
                                                    const std::vector<std::int64_t>& shape) const {
   QT_TRY(check_float(name, shape));
   const SafetensorsEntry& entry = entries_.at(name);
-  std::vector<float> values(entry.bytes.size() / (entry.dtype == "F32" ? sizeof(float) : sizeof(bf16)));
+  std::vector<float> values(entry.bytes.size() /
+                            (entry.dtype == "F32" ? sizeof(float) : sizeof(bf16)));
   copy_floats(name, 0, values);
   return values;
 }
 
-void Safetensors::copy_floats(const std::string& name, std::int64_t first, std::span<float> values) const {
+void Safetensors::copy_floats(const std::string& name, std::int64_t first,
+                              std::span<float> values) const {
   if (values.empty()) return;
   const SafetensorsEntry& entry = entries_.at(name);
   const bool wide = entry.dtype == "F32";

@@ -18,7 +18,8 @@ void add_inspect(CLI::App& app, Action& action) {
     action = [options, rank]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());
       QT_ASSIGN(const StepOptions step, step_options(config, options->ranks()));
-      if (*rank >= step.grid.size()) return usage_error("--rank {} of {} ranks", *rank, step.grid.size());
+      if (*rank >= step.grid.size())
+        return usage_error("--rank {} of {} ranks", *rank, step.grid.size());
       fmt::print("{}", to_string(compile_step(step, *rank)));
       return {};
     };

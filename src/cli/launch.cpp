@@ -1,9 +1,9 @@
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstring>
 #include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "cli/commands.h"
@@ -25,7 +25,9 @@ std::vector<std::string> compose(const LaunchOptions& options, const std::string
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
   const bool oversubscribed = options.hosts.empty() && options.ranks * threads > cores;
   std::vector<std::string> line = {"mpirun", "-n", std::to_string(options.ranks)};
-  const auto add = [&](std::initializer_list<std::string> words) { line.insert(line.end(), words); };
+  const auto add = [&](std::initializer_list<std::string> words) {
+    line.insert(line.end(), words);
+  };
   if (::geteuid() == 0) add({"--allow-run-as-root"});
   if (!options.hosts.empty()) add({"--host", options.hosts});
   if (oversubscribed) {
@@ -41,7 +43,8 @@ std::vector<std::string> compose(const LaunchOptions& options, const std::string
 }
 
 std::string quoted(const std::string& word) {
-  if (word.find_first_of(" \t\"'\\$&|;<>()*?[]{}#~") == std::string::npos && !word.empty()) return word;
+  if (word.find_first_of(" \t\"'\\$&|;<>()*?[]{}#~") == std::string::npos && !word.empty())
+    return word;
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
@@ -67,7 +70,8 @@ Status run(const LaunchOptions& options) {
   if (child < 0) return io_error("cannot start mpirun: {}", std::strerror(errno));
   if (child == 0) {
     ::execvp(argv[0], argv.data());
-    fmt::print(stderr, "quintet: cannot start mpirun: {} (Debian: openmpi-bin)\n", std::strerror(errno));
+    fmt::print(stderr, "quintet: cannot start mpirun: {} (Debian: openmpi-bin)\n",
+               std::strerror(errno));
     ::_exit(127);
   }
   // What ends us ends the run; a terminal's Ctrl-C reaches mpirun by itself.
@@ -91,10 +95,15 @@ Status run(const LaunchOptions& options) {
 }  // namespace
 
 void add_launch(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("launch", "start a command on several ranks, through mpirun");
+  CLI::App* command =
+      app.add_subcommand("launch", "start a command on several ranks, through mpirun");
   auto options = std::make_shared<LaunchOptions>();
-  command->add_option("-n,--ranks", options->ranks, "how many ranks")->required()->check(CLI::Range(1, 1 << 20));
-  command->add_option("--threads", options->threads, "CPU threads of each rank; 0: share out the cores")
+  command->add_option("-n,--ranks", options->ranks, "how many ranks")
+      ->required()
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--threads", options->threads,
+                   "CPU threads of each rank; 0: share out the cores")
       ->check(CLI::Range(0, 1024));
   command->add_option("--hosts", options->hosts, "mpirun's list of hosts, e.g. node1:8,node2:8");
   command->add_flag("--print", options->print_only, "only print the mpirun line");

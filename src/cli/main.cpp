@@ -1,10 +1,9 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "parallel/communicator.h"
@@ -14,8 +13,8 @@ namespace {
 
 // What all ranks of a run find at the same time is said once.
 bool all_ranks_know(ErrorCode code) {
-  return code == ErrorCode::kUsage || code == ErrorCode::kMismatch || code == ErrorCode::kNonFinite ||
-         code == ErrorCode::kInterrupted;
+  return code == ErrorCode::kUsage || code == ErrorCode::kMismatch ||
+         code == ErrorCode::kNonFinite || code == ErrorCode::kInterrupted;
 }
 
 int report(const Error& error) {

@@ -66,7 +66,8 @@ Status run(const VerifyOptions& options) {
   golden.target.threads = omp_get_max_threads();
   golden.layout = options.layout;
   const std::unique_ptr<World> world = join_world();
-  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog, Watchdog::start(*world, options.layout.timeout));
+  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+            Watchdog::start(*world, options.layout.timeout));
   auto checked = check_golden(options.folder, golden, *world);
   if (!checked.ok()) watchdog->fail(checked.error().message);
   QT_ASSIGN(const GoldenReport report, std::move(checked));
@@ -114,12 +115,14 @@ void add_verify(CLI::App& app, Action& action) {
       ->add_option("--accumulate", options->accumulate,
                    "split each batch into so many micro-batches")
       ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--tp", options->layout.tp, "tensor-parallel ranks (started by mpirun, srun or launch)");
+  command->add_option("--tp", options->layout.tp,
+                      "tensor-parallel ranks (started by mpirun, srun or launch)");
   command->add_option("--pp", options->layout.pp, "pipeline stages");
   command->add_option("--zero", options->layout.zero, "ZeRO stage")->check(CLI::Range(0, 3));
   command->add_option("--schedule", options->layout.schedule, "1f1b or interleaved")
       ->check(CLI::IsMember({"1f1b", "interleaved"}));
-  command->add_option("--interleave", options->layout.interleave, "pieces of the model on each stage");
+  command->add_option("--interleave", options->layout.interleave,
+                      "pieces of the model on each stage");
   command->add_flag("--json", options->json, "for programs");
   command->add_flag("--all", options->all, "every gradient and every step, not only the worst");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

@@ -133,7 +133,8 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
     QT_TRY(executor->run());
     seconds.push_back(now() - start);
     const std::span<const OpTiming> timings = executor->timings();
-    for (std::size_t op = 0; op < timings.size(); ++op) op_seconds[op] += timings[op].end - timings[op].start;
+    for (std::size_t op = 0; op < timings.size(); ++op)
+      op_seconds[op] += timings[op].end - timings[op].start;
   }
   std::sort(seconds.begin(), seconds.end());
   bench.seconds = seconds[seconds.size() / 2];

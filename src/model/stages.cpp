@@ -6,8 +6,8 @@
 namespace quintet {
 namespace {
 
-// Forward operations of each part, in the order of the pipeline: encoder layers, decoder layers, head. The
-// backward costs twice as much for all of them.
+// Forward operations of each part, in the order of the pipeline: encoder layers, decoder layers,
+// head. The backward costs twice as much for all of them.
 std::vector<double> part_costs(const T5Config& c, std::int64_t source, std::int64_t target) {
   const auto h = static_cast<double>(c.d_model), a = static_cast<double>(c.inner());
   const auto s = static_cast<double>(source), t = static_cast<double>(target);
@@ -29,15 +29,19 @@ Result<StageCut> cut_into_stages(const T5Config& config, std::int64_t source, st
   const auto parts = static_cast<std::int32_t>(costs.size());
   if (chunks > parts) {
     return usage_error(
-        "{} pipeline pieces (stages x interleave) for {} encoder layers, {} decoder layers and the head: "
+        "{} pipeline pieces (stages x interleave) for {} encoder layers, {} decoder layers and the "
+        "head: "
         "at most {} are possible",
         chunks, config.encoder_layers, config.decoder_layers, parts);
   }
-  // best[k][i]: the least possible cost of the costliest piece when the first i parts are cut into k.
+  // best[k][i]: the least possible cost of the costliest piece when the first i parts are cut into
+  // k.
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
   const double infinite = std::numeric_limits<double>::max();
-  std::vector<std::vector<double>> best(at(chunks + 1), std::vector<double>(at(parts + 1), infinite));
-  std::vector<std::vector<std::int32_t>> from(at(chunks + 1), std::vector<std::int32_t>(at(parts + 1), 0));
+  std::vector<std::vector<double>> best(at(chunks + 1),
+                                        std::vector<double>(at(parts + 1), infinite));
+  std::vector<std::vector<std::int32_t>> from(at(chunks + 1),
+                                              std::vector<std::int32_t>(at(parts + 1), 0));
   std::vector<double> sum(at(parts + 1), 0);
   for (std::int32_t i = 0; i < parts; ++i) sum[at(i + 1)] = sum[at(i)] + costs[at(i)];
   best[0][0] = 0;

@@ -9,9 +9,9 @@
 #include "program/ops/attention.h"
 #include "program/ops/embedding.h"
 
-// Shapes in the comments: b sequences, s source tokens, t target tokens, d = d_model, A = heads * d_kv,
-// f = d_ff, V = vocabulary; A', f', V' are this rank's part. A hidden state is [b, s, d], or under tensor
-// parallelism [b s / tp, d]: this rank's tokens.
+// Shapes in the comments: b sequences, s source tokens, t target tokens, d = d_model, A = heads *
+// d_kv, f = d_ff, V = vocabulary; A', f', V' are this rank's part. A hidden state is [b, s, d], or
+// under tensor parallelism [b s / tp, d]: this rank's tokens.
 
 namespace quintet {
 namespace {
@@ -19,8 +19,8 @@ namespace {
 // Weights that one op reads as one matrix: they lie side by side, their rows follow each other.
 using Group = std::vector<Weight>;
 
-// Elements to which a group's start is aligned, so that kernels may use 16-byte accesses on bf16. The
-// models' own sizes are multiples of it; odd ones leave gaps, which stay zero.
+// Elements to which a group's start is aligned, so that kernels may use 16-byte accesses on bf16.
+// The models' own sizes are multiples of it; odd ones leave gaps, which stay zero.
 constexpr std::int64_t kGroupAlignment = 8;
 
 std::int64_t aligned_up(std::int64_t size) {
@@ -128,12 +128,14 @@ class T5Emitter {
     io.labels = add_io_tensor("labels", {batch, target}, DType::kI32, true);
     io.step = add_io_tensor("step", {1}, DType::kI64, false);
     io.loss = add_io_tensor("loss", {2}, DType::kF32, false);
-    // The loss is a mean over the labels of all micro-batches, so they are counted before the first.
+    // The loss is a mean over the labels of all micro-batches, so they are counted before the
+    // first.
     b_.tag = Tag{.phase = Phase::kSetup, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
     label_count_ = b_.emit_one("label_count", OpKind::kCountLabels, NoAttrs{}, {io.labels});
   }
 
-  // --- Weights -------------------------------------------------------------------------------------
+  // --- Weights
+  // -------------------------------------------------------------------------------------
 
   // Not split: every tensor-parallel rank has it.
   static Weight whole(const std::string& name, Shape shape, double init_std) {
@@ -165,7 +167,8 @@ class T5Emitter {
     return {split_rows(name, {config_.vocab_size, config_.d_model}, init_std)};
   }
 
-  // The weights of one attention, as groups: the projections that read the same input are one product.
+  // The weights of one attention, as groups: the projections that read the same input are one
+  // product.
   std::vector<Group> attention_groups(const std::string& prefix, bool cross) const {
     const std::int64_t d = config_.d_model, inner = config_.inner();
     const double dd = static_cast<double>(d);
@@ -192,18 +195,18 @@ class T5Emitter {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   }
 
-  // --- Crossing between "all tokens, part of the width" and "part of the tokens, whole width" --------
+  // --- Crossing between "all tokens, part of the width" and "part of the tokens, whole width"
+  // --------
 
   TensorId collective(OpKind kind, TensorId x, Shape shape, const std::string& name) {
     b_.stream = Stream::kTensorComm;
     b_.tag.method = Method::kTensor;
-    const TensorId out =
-        b_.emit_one(name, kind,
-                    CollectiveAttrs{.group = tp_group_,
-                                    .group_size = static_cast<std::int32_t>(tp_),
-                                    .reduction = Reduction::kSum,
-                                    .shape = shape},
-                    {x});
+    const TensorId out = b_.emit_one(name, kind,
+                                     CollectiveAttrs{.group = tp_group_,
+                                                     .group_size = static_cast<std::int32_t>(tp_),
+                                                     .reduction = Reduction::kSum,
+                                                     .shape = shape},
+                                     {x});
     b_.stream = Stream::kCompute;
     b_.tag.method = Method::kCompute;
     return out;
@@ -222,25 +225,25 @@ class T5Emitter {
                       name + ".scattered");
   }
 
-  // --- Layers --------------------------------------------------------------------------------------
+  // --- Layers
+  // --------------------------------------------------------------------------------------
 
-  // addend + dropout(value), or value alone; nothing is emitted at rate 0 without an addend. `cols` is the
-  // width of the whole, of which value has a part if its rows are all tokens.
-  TensorId drop(TensorId value, const std::string& name, std::int64_t cols, TensorId addend = kNone) {
+  // addend + dropout(value), or value alone; nothing is emitted at rate 0 without an addend. `cols`
+  // is the width of the whole, of which value has a part if its rows are all tokens.
+  TensorId drop(TensorId value, const std::string& name, std::int64_t cols,
+                TensorId addend = kNone) {
     if (config_.dropout == 0) {
-      return addend == kNone ? value
-                             : b_.emit_one(name, OpKind::kAdd, NoAttrs{}, {value, addend});
+      return addend == kNone ? value : b_.emit_one(name, OpKind::kAdd, NoAttrs{}, {value, addend});
     }
     const Shape& shape = program_.tensor(value).shape;
     const bool part_of_tokens = tp_ > 1 && shape.cols() == cols;
-    DropoutAttrs attrs{
-        .rate = static_cast<float>(config_.dropout),
-        .seed = options_.seed,
-        .site = stream_of(name),
-        .index = {.row_offset = part_of_tokens ? tp_rank_ * shape.rows() : 0,
-                  .rows = part_of_tokens ? tp_ * shape.rows() : shape.rows(),
-                  .col_offset = shape.cols() == cols ? 0 : tp_rank_ * shape.cols(),
-                  .cols = cols}};
+    DropoutAttrs attrs{.rate = static_cast<float>(config_.dropout),
+                       .seed = options_.seed,
+                       .site = stream_of(name),
+                       .index = {.row_offset = part_of_tokens ? tp_rank_ * shape.rows() : 0,
+                                 .rows = part_of_tokens ? tp_ * shape.rows() : shape.rows(),
+                                 .col_offset = shape.cols() == cols ? 0 : tp_rank_ * shape.cols(),
+                                 .cols = cols}};
     return b_.emit_one(name, OpKind::kDropout, attrs, {value, program_.io.step, addend});
   }
 
@@ -358,12 +361,13 @@ class T5Emitter {
       const std::vector<TensorId> w = weights_;
       y = self_attention(y, shape_.target, w[0], w[3], w[4], bias, true, name);
 
-      // The encoder's output is gathered once for each piece of the pipeline, not once for each layer; so
-      // its gradient is reduced once, too.
+      // The encoder's output is gathered once for each piece of the pipeline, not once for each
+      // layer; so its gradient is reduced once, too.
       if (i == 0 || cut_.decoder[static_cast<std::size_t>(i - 1)] != chunk) {
         gathered = gather(memory, shape_.source, fmt::format("encoder.out.{}", chunk));
       }
-      const TensorId n = gather(norm(y, w[1], name + ".cross_norm"), shape_.target, name + ".cross_norm");
+      const TensorId n =
+          gather(norm(y, w[1], name + ".cross_norm"), shape_.target, name + ".cross_norm");
       const TensorId q = linear(n, w[5], name + ".cross_q");                       // [b, t, A']
       const TensorId kv = linear(gathered, w[6], name + ".cross_kv");              // [b, s, 2A']
       const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");  // [b, t, A']
@@ -377,8 +381,8 @@ class T5Emitter {
     const Weight embedding = program_.units.front().weights.front();
     std::vector<Group> groups = {norm_weight("decoder.final_layer_norm.weight")};
     if (!config_.tied_head) {
-      groups.push_back(vocabulary_weight("lm_head.weight",
-                                         1 / std::sqrt(static_cast<double>(config_.d_model))));
+      groups.push_back(
+          vocabulary_weight("lm_head.weight", 1 / std::sqrt(static_cast<double>(config_.d_model))));
     }
     begin("head", std::move(groups), cut_.head);
     y = drop(norm(y, weights_[0], "decoder.out"), "decoder.final_dropout", config_.d_model);
@@ -399,7 +403,8 @@ class T5Emitter {
             {y, head, program_.io.labels, label_count_, loss, d_head}, {loss, kCreate, d_head});
   }
 
-  // About 64 MiB of float32 logits: large enough for an efficient product, small beside the weights.
+  // About 64 MiB of float32 logits: large enough for an efficient product, small beside the
+  // weights.
   std::int64_t default_chunk() const {
     const std::int64_t tokens = shape_.micro_batch * shape_.target;
     const std::int64_t words = (config_.vocab_size + tp_ - 1) / tp_;
@@ -433,7 +438,8 @@ Status validate(const T5Config& config, const BatchShape& shape, std::int64_t tp
     if (value % tp == 0) return {};
     std::string possible;
     for (std::int64_t candidate = 1; candidate <= value && candidate <= 64; ++candidate) {
-      if (value % candidate == 0) possible += fmt::format("{}{}", possible.empty() ? "" : ", ", candidate);
+      if (value % candidate == 0)
+        possible += fmt::format("{}{}", possible.empty() ? "" : ", ", candidate);
     }
     return usage_error("tp = {} does not divide {} = {}; tp can be {}", tp, what, value, possible);
   };

@@ -27,11 +27,14 @@ void OptimizerConfig::list(FieldList& fields) {
 
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 class UpdateEmitter {
  public:
-  UpdateEmitter(Program& program, const OptimizerConfig& config, const std::vector<std::int32_t>& world)
+  UpdateEmitter(Program& program, const OptimizerConfig& config,
+                const std::vector<std::int32_t>& world)
       : program_(program), b_(program), config_(config), world_(program.group_of("world", world)) {
     b_.tag =
         Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
@@ -63,7 +66,8 @@ class UpdateEmitter {
     return program_.add_tensor(Tensor{name, shape, DType::kF32, storage});
   }
   static std::int16_t unit_of(const Shard& shard) {
-    return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1 : shard.whole_pieces.front().unit);
+    return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1
+                                                                : shard.whole_pieces.front().unit);
   }
 
   // Adds up a tensor over a group of ranks, in place.
@@ -106,14 +110,14 @@ class UpdateEmitter {
     if (runs.empty()) {
       b_.emit("", OpKind::kZero, NoAttrs{}, {}, {total});
     } else {
-      const TensorId squares = add("grad_squares", Shape{static_cast<std::int64_t>(runs.size())},
-                                   Storage::kActivation);
+      const TensorId squares =
+          add("grad_squares", Shape{static_cast<std::int64_t>(runs.size())}, Storage::kActivation);
       for (std::size_t i = 0; i < runs.size(); ++i) {
         const auto& [shard, begin, end] = runs[i];
         b_.tag.unit = unit_of(*shard);
         const std::int64_t element = size_of(program_.tensor(shard->grad).dtype);
-        const TensorId grad = program_.add_view(shard->name + ".counted", shard->grad, begin * element,
-                                                Shape{end - begin});
+        const TensorId grad = program_.add_view(shard->name + ".counted", shard->grad,
+                                                begin * element, Shape{end - begin});
         const TensorId square = program_.add_view(shard->name + ".square", squares,
                                                   4 * static_cast<std::int64_t>(i), {1});
         b_.emit("", OpKind::kSquaredNorm, NoAttrs{}, {grad}, {square});
@@ -140,8 +144,8 @@ class UpdateEmitter {
             {shard.master, m, v, working});
   }
 
-  // One segment for every weight of the bucket, whether or not this rank has a run of it: the state is laid out
-  // alike on all ranks that share it.
+  // One segment for every weight of the bucket, whether or not this rank has a run of it: the state
+  // is laid out alike on all ranks that share it.
   AdafactorAttrs adafactor_attrs(const Shard& shard) const {
     AdafactorAttrs attrs;
     attrs.decay_rate = static_cast<float>(config_.decay_rate);
@@ -178,11 +182,11 @@ class UpdateEmitter {
   void emit_adafactor(Shard& shard, TensorId working) {
     const AdafactorAttrs attrs = adafactor_attrs(shard);
     const AdafactorSegment& last = attrs.segments.back();
-    const TensorId state = add(shard.name + ".adafactor", Shape{last.state + last.state_size()},
-                               Storage::kOptimizer);
+    const TensorId state =
+        add(shard.name + ".adafactor", Shape{last.state + last.state_size()}, Storage::kOptimizer);
     shard.state = {state};
-    const TensorId sums = b_.emit_one(shard.name + ".sums", OpKind::kAdafactorSums, attrs,
-                                      {shard.grad, scale_});
+    const TensorId sums =
+        b_.emit_one(shard.name + ".sums", OpKind::kAdafactorSums, attrs, {shard.grad, scale_});
     all_reduce(sums, shard.group);
     const TensorId factors = b_.emit(shard.name, OpKind::kAdafactorMoments, attrs,
                                      {sums, scale_, program_.io.step, state},
@@ -204,7 +208,8 @@ class UpdateEmitter {
 
 }  // namespace
 
-void emit_update(Program& program, const OptimizerConfig& config, const std::vector<std::int32_t>& world) {
+void emit_update(Program& program, const OptimizerConfig& config,
+                 const std::vector<std::int32_t>& world) {
   UpdateEmitter(program, config, world).emit();
 }
 

@@ -1,8 +1,8 @@
-// Communication between ranks on buffers in host memory. One interface; MPI behind it, or nothing where a rank is
-// alone.
+// Communication between ranks on buffers in host memory. One interface; MPI behind it, or nothing
+// where a rank is alone.
 //
-// All calls of a process come from one thread. Nothing here waits: a transfer is started, and test() moves it on until
-// it is done.
+// All calls of a process come from one thread. Nothing here waits: a transfer is started, and
+// test() moves it on until it is done.
 #pragma once
 
 #include <cstddef>
@@ -36,20 +36,23 @@ class Communicator {
   virtual std::int32_t size() const = 0;
   virtual std::int32_t rank() const = 0;  // position in the group
 
-  // Sums are taken in the order of the group, in float32 whatever the type, and rounded once: the same bits on every
-  // member and in every run. `scratch` holds `size` copies of the input, or of its parts rounded up.
-  virtual std::unique_ptr<Transfer> all_reduce(const void* in, void* out, std::int64_t count, DType dtype,
-                                               Reduction reduction, void* scratch) = 0;
+  // Sums are taken in the order of the group, in float32 whatever the type, and rounded once: the
+  // same bits on every member and in every run. `scratch` holds `size` copies of the input, or of
+  // its parts rounded up.
+  virtual std::unique_ptr<Transfer> all_reduce(const void* in, void* out, std::int64_t count,
+                                               DType dtype, Reduction reduction, void* scratch) = 0;
   // whole = every member's part, in the order of the group; part may be its place in whole.
   virtual std::unique_ptr<Transfer> all_gather(const void* part, void* whole,
                                                std::int64_t bytes_per_member) = 0;
   virtual std::unique_ptr<Transfer> reduce_scatter(const void* whole, void* part,
                                                    std::int64_t count_per_member, DType dtype,
                                                    void* scratch) = 0;
-  virtual std::unique_ptr<Transfer> broadcast(void* data, std::int64_t bytes, std::int32_t root) = 0;
-  // A small all-reduce in place, there and then, without preparation: for a kernel that needs a few numbers of its
-  // peers. `scratch` holds `size` copies.
-  virtual void all_reduce_now(float* data, std::int64_t count, Reduction reduction, void* scratch) = 0;
+  virtual std::unique_ptr<Transfer> broadcast(void* data, std::int64_t bytes,
+                                              std::int32_t root) = 0;
+  // A small all-reduce in place, there and then, without preparation: for a kernel that needs a few
+  // numbers of its peers. `scratch` holds `size` copies.
+  virtual void all_reduce_now(float* data, std::int64_t count, Reduction reduction,
+                              void* scratch) = 0;
   std::int64_t bytes_sent_now = 0;  // by all_reduce_now
 
   virtual std::unique_ptr<Transfer> send(const void* data, std::int64_t bytes, std::int32_t to,
@@ -65,9 +68,11 @@ class World {
   virtual std::int32_t size() const = 0;
   virtual std::int32_t rank() const = 0;
 
-  // The communicator of some ranks, this one among them; every member calls it with the same ranks and key. Groups
-  // with different keys do not disturb each other. Members that share several groups make them in the same order.
-  virtual std::unique_ptr<Communicator> group(const std::vector<std::int32_t>& ranks, std::int32_t key) = 0;
+  // The communicator of some ranks, this one among them; every member calls it with the same ranks
+  // and key. Groups with different keys do not disturb each other. Members that share several
+  // groups make them in the same order.
+  virtual std::unique_ptr<Communicator> group(const std::vector<std::int32_t>& ranks,
+                                              std::int32_t key) = 0;
   // The smallest of the ranks' numbers.
   virtual std::int64_t minimum(std::int64_t value) = 0;
   // Everybody's text on rank 0, by rank; empty elsewhere.
@@ -77,18 +82,16 @@ class World {
   virtual void barrier() = 0;
 };
 
-// The world this process was started in: by mpirun, srun or another MPI launcher, or alone. MPI is initialised once and
-// finalised with the process.
+// The world this process was started in: by mpirun, srun or another MPI launcher, or alone. MPI is
+// initialised once and finalised with the process.
 std::unique_ptr<World> join_world();
-// This process's rank as its launcher's environment has it, before MPI is initialised; 0 where it is alone.
+// This process's rank as its launcher's environment has it, before MPI is initialised; 0 where it
+// is alone.
 std::int32_t launcher_rank();
-// A world of the first `size` ranks of another, for those ranks; null for the others. All ranks of the other call it.
+// A world of the first `size` ranks of another, for those ranks; null for the others. All ranks of
+// the other call it.
 std::unique_ptr<World> make_subworld(World& world, std::int32_t size);
 // One rank, alone.
 std::unique_ptr<World> make_single_world();
-
-// Bytes a member sends for an all-reduce, as both the MPI implementation and the count from the program have it.
-std::int64_t all_reduce_bytes_sent(std::int64_t bytes, std::int64_t members, std::int64_t index,
-                                   std::int64_t element);
 
 }  // namespace quintet

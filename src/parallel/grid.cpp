@@ -13,21 +13,24 @@ void LayoutConfig::list(FieldList& fields) {
   fields.add("order", order,
              "how ranks are numbered, fastest first; neighbours talk most along the first",
              one_of({"tp-dp-pp", "tp-pp-dp", "dp-tp-pp", "dp-pp-tp", "pp-tp-dp", "pp-dp-tp"}));
-  fields.add("zero", zero,
-             "what data-parallel ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and "
-             "parameters",
-             between(0, 3));
-  fields.add("shard_group", shard_group,
-             "data-parallel ranks that share one copy of what zero shards; 0: all of them. A smaller "
-             "group, of ranks close to each other, communicates less far and keeps more copies",
-             at_least(0));
+  fields.add(
+      "zero", zero,
+      "what data-parallel ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and "
+      "parameters",
+      between(0, 3));
+  fields.add(
+      "shard_group", shard_group,
+      "data-parallel ranks that share one copy of what zero shards; 0: all of them. A smaller "
+      "group, of ranks close to each other, communicates less far and keeps more copies",
+      at_least(0));
   fields.add("prefetch", prefetch,
              "units that zero 3 gathers ahead of their use, and units by which a reduction may lag",
              between(0, 64));
-  fields.add("bucket", bucket,
-             "layers are joined until they have so many parameters, then communicated as one; 0: each "
-             "layer by itself",
-             at_least(0));
+  fields.add(
+      "bucket", bucket,
+      "layers are joined until they have so many parameters, then communicated as one; 0: each "
+      "layer by itself",
+      at_least(0));
   fields.add("whole_below", whole_below, "units with fewer parameters than this are never sharded",
              at_least(0));
   fields.add("schedule", schedule, "order of micro-batches in the pipeline",
@@ -44,7 +47,9 @@ Grid::Grid(std::int32_t dp_size, std::int32_t tp_size, std::int32_t pp_size, std
 namespace {
 
 // The axes of an order, fastest first: 'd', 't', 'p'.
-std::array<char, 3> axes_of(const std::string& order) { return {order[0], order[3], order[6]}; }
+std::array<char, 3> axes_of(const std::string& order) {
+  return {order[0], order[3], order[6]};
+}
 
 }  // namespace
 
@@ -60,7 +65,8 @@ Place Grid::place_of(std::int32_t rank) const {
   return place;
 }
 
-std::int32_t Grid::rank_of(std::int32_t dp_index, std::int32_t tp_index, std::int32_t pp_index) const {
+std::int32_t Grid::rank_of(std::int32_t dp_index, std::int32_t tp_index,
+                           std::int32_t pp_index) const {
   std::int32_t rank = 0, stride = 1;
   for (const char axis : axes_of(order_)) {
     rank += stride * (axis == 'd' ? dp_index : axis == 't' ? tp_index : pp_index);
@@ -86,7 +92,8 @@ Result<Grid> make_grid(std::int64_t world, const LayoutConfig& layout) {
   const std::int64_t model = layout.tp * layout.pp;
   if (world % model != 0) {
     return usage_error(
-        "tp {} x pp {} = {} ranks for one copy of the model do not divide {} ranks; start {} or {} ranks, or "
+        "tp {} x pp {} = {} ranks for one copy of the model do not divide {} ranks; start {} or {} "
+        "ranks, or "
         "choose tp and pp whose product divides {}",
         layout.tp, layout.pp, model, world, std::max(world / model * model, model),
         (world / model + 1) * model, world);

@@ -36,7 +36,8 @@ class Grid {
   Place place_of(std::int32_t rank) const;
   std::int32_t rank_of(std::int32_t dp_index, std::int32_t tp_index, std::int32_t pp_index) const;
 
-  // Ranks that differ from `place` along the named axes only, ordered by pipeline, data, tensor index.
+  // Ranks that differ from `place` along the named axes only, ordered by pipeline, data, tensor
+  // index.
   std::vector<std::int32_t> ranks_along(const Place& place, bool along_dp, bool along_tp,
                                         bool along_pp) const;
 
@@ -46,7 +47,8 @@ class Grid {
   std::string order_ = "tp-dp-pp";
 };
 
-// The grid of a layout on so many ranks; refused, with the layouts that would work, when they do not divide.
+// The grid of a layout on so many ranks; refused, with the layouts that would work, when they do
+// not divide.
 Result<Grid> make_grid(std::int64_t world, const LayoutConfig& layout);
 
 }  // namespace quintet

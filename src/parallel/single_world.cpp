@@ -26,15 +26,15 @@ class SingleCommunicator final : public Communicator {
  public:
   std::int32_t size() const override { return 1; }
   std::int32_t rank() const override { return 0; }
-  std::unique_ptr<Transfer> all_reduce(const void* in, void* out, std::int64_t count, DType dtype, Reduction,
-                                       void*) override {
+  std::unique_ptr<Transfer> all_reduce(const void* in, void* out, std::int64_t count, DType dtype,
+                                       Reduction, void*) override {
     return std::make_unique<Copy>(in, out, count * size_of(dtype));
   }
   std::unique_ptr<Transfer> all_gather(const void* part, void* whole, std::int64_t bytes) override {
     return std::make_unique<Copy>(part, whole, bytes);
   }
-  std::unique_ptr<Transfer> reduce_scatter(const void* whole, void* part, std::int64_t count, DType dtype,
-                                           void*) override {
+  std::unique_ptr<Transfer> reduce_scatter(const void* whole, void* part, std::int64_t count,
+                                           DType dtype, void*) override {
     return std::make_unique<Copy>(whole, part, count * size_of(dtype));
   }
   std::unique_ptr<Transfer> broadcast(void* data, std::int64_t, std::int32_t) override {
@@ -64,16 +64,8 @@ class SingleWorld final : public World {
 
 }  // namespace
 
-std::unique_ptr<World> make_single_world() { return std::make_unique<SingleWorld>(); }
-
-std::int64_t all_reduce_bytes_sent(std::int64_t bytes, std::int64_t members, std::int64_t index,
-                                   std::int64_t element) {
-  if (members <= 1) return 0;
-  if (bytes <= kOneRoundBytes) return (members - 1) * bytes;
-  const std::int64_t count = bytes / element, part = (count + members - 1) / members;
-  const std::int64_t begin = std::min(index * part, count);
-  const std::int64_t mine = std::min(part, count - begin);
-  return (count - mine) * element + (members - 1) * mine * element;  // everyone's parts out, my sum out
+std::unique_ptr<World> make_single_world() {
+  return std::make_unique<SingleWorld>();
 }
 
 }  // namespace quintet

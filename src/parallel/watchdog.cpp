@@ -1,20 +1,19 @@
 #include "parallel/watchdog.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <sstream>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 // The conversation, in lines of text:
 //   to rank 0:    "H <rank>" hello, "B <step>" alive, "F <step> <why>" failing, "Q" goodbye
@@ -100,13 +99,15 @@ Result<int> connect_to(const std::string& host, int port) {
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   const std::string name = host == host_name() ? "127.0.0.1" : host;
-  if (const int code = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0) {
+  if (const int code = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+      code != 0) {
     return io_error("watchdog: cannot find {}: {}", name, ::gai_strerror(code));
   }
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool connected = socket >= 0 && ::connect(socket, found->ai_addr, found->ai_addrlen) == 0;
   ::freeaddrinfo(found);
-  if (!connected) return io_error("watchdog: cannot reach {}:{}: {}", name, port, std::strerror(errno));
+  if (!connected)
+    return io_error("watchdog: cannot reach {}:{}: {}", name, port, std::strerror(errno));
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return socket;
@@ -131,7 +132,8 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(World& world, double timeout) 
     QT_ASSIGN(dog->socket_, connect_to(host, port));
     send_line(dog->socket_, fmt::format("H {}", world.rank()));
   }
-  dog->thread_ = std::thread([raw = dog.get()] { raw->rank_ == 0 ? raw->run_server() : raw->run_client(); });
+  dog->thread_ =
+      std::thread([raw = dog.get()] { raw->rank_ == 0 ? raw->run_server() : raw->run_client(); });
   return dog;
 }
 
@@ -156,8 +158,10 @@ void Watchdog::fail(const std::string& why) {
   finish();
 }
 
-void Watchdog::end_process(std::int64_t lost_rank, std::int64_t step, const std::string& how) const {
-  fmt::print(stderr, "quintet: rank {}: rank {} {} in step {}; ending\n", rank_, lost_rank, how, step);
+void Watchdog::end_process(std::int64_t lost_rank, std::int64_t step,
+                           const std::string& how) const {
+  fmt::print(stderr, "quintet: rank {}: rank {} {} in step {}; ending\n", rank_, lost_rank, how,
+             step);
   std::fflush(stderr);
   // Not exit(): its handlers would wait for MPI, which waits for the lost rank.
   ::_exit(static_cast<int>(ErrorCode::kPeerLost));
@@ -167,7 +171,8 @@ void Watchdog::run_server() {
   std::vector<Peer> peers;
   const auto tell = [&](std::int64_t rank, std::int64_t step, const std::string& how) {
     for (const Peer& peer : peers) {
-      if (peer.socket >= 0 && !peer.done) send_line(peer.socket, fmt::format("L {} {} {}", rank, step, how));
+      if (peer.socket >= 0 && !peer.done)
+        send_line(peer.socket, fmt::format("L {} {} {}", rank, step, how));
     }
   };
   const auto lost = [&](const Peer& peer, const std::string& how) {

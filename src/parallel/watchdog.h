@@ -1,6 +1,7 @@
-// Notices when a rank of a run dies or falls silent, and ends all others: with a message that says which rank, in
-// which step, and exit code 8. Works beside MPI, which may hang when a peer is gone: every rank has a thread that keeps
-// a connection to rank 0, sends a sign of life a few times a second, and ends the process when it is told of a loss.
+// Notices when a rank of a run dies or falls silent, and ends all others: with a message that says
+// which rank, in which step, and exit code 8. Works beside MPI, which may hang when a peer is gone:
+// every rank has a thread that keeps a connection to rank 0, sends a sign of life a few times a
+// second, and ends the process when it is told of a loss.
 #pragma once
 
 #include <atomic>
@@ -16,8 +17,8 @@ namespace quintet {
 
 class Watchdog {
  public:
-  // Called by all ranks together. `timeout`: seconds of silence after which a rank counts as lost. A rank alone needs
-  // none and gets one that does nothing.
+  // Called by all ranks together. `timeout`: seconds of silence after which a rank counts as lost.
+  // A rank alone needs none and gets one that does nothing.
   static Result<std::unique_ptr<Watchdog>> start(World& world, double timeout);
   // Says goodbye if neither finish() nor fail() did.
   ~Watchdog();
@@ -35,7 +36,8 @@ class Watchdog {
   Watchdog() = default;
   void run_server();
   void run_client();
-  [[noreturn]] void end_process(std::int64_t lost_rank, std::int64_t step, const std::string& how) const;
+  [[noreturn]] void end_process(std::int64_t lost_rank, std::int64_t step,
+                                const std::string& how) const;
 
   std::int32_t rank_ = 0, size_ = 1;
   double timeout_ = 60;

@@ -6,9 +6,12 @@
 namespace quintet {
 namespace {
 
-constexpr std::int64_t kPartAlignment = 8;  // elements; parts start where kernels can use wide accesses
+constexpr std::int64_t kPartAlignment =
+    8;  // elements; parts start where kernels can use wide accesses
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 // "encoder.7" and "decoder.0", not the embedding, the head or the bias tables.
 bool is_layer(const std::string& name) {
@@ -93,7 +96,8 @@ std::vector<ShardPiece> pieces_of(const Program& program, const Bucket& bucket, 
     const Unit& unit = program.units[index(bucket.units[i])];
     for (std::size_t w = 0; w < unit.weights.size(); ++w) {
       const std::int64_t at = bucket.unit_offsets[i] + unit.weights[w].offset;
-      const std::int64_t from = std::max(begin, at), to = std::min(end, at + unit.weights[w].size());
+      const std::int64_t from = std::max(begin, at),
+                         to = std::min(end, at + unit.weights[w].size());
       if (from >= to) continue;
       ShardPiece piece;
       piece.unit = bucket.units[i];

@@ -1,5 +1,5 @@
-// How parameters are laid out for data parallelism: units, alone or several together, as flat buckets that are
-// communicated as one and cut into equal parts.
+// How parameters are laid out for data parallelism: units, alone or several together, as flat
+// buckets that are communicated as one and cut into equal parts.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Bucket {
   std::int64_t part_size() const { return size / parts; }
 };
 
-// Joins the units of a program into buckets cut into `parts` each (small units into one), and moves their
-// parameters and gradients into the buckets' tensors. Views of them stay valid.
+// Joins the units of a program into buckets cut into `parts` each (small units into one), and moves
+// their parameters and gradients into the buckets' tensors. Views of them stay valid.
 std::vector<Bucket> make_buckets(Program& program, std::int32_t parts, const LayoutConfig& layout);
 
 // Runs of elements of a bucket that belong to no weight: alignment and padding.

@@ -8,7 +8,9 @@
 namespace quintet {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 using Clock = std::array<OpId, kStreamCount>;
 
@@ -98,7 +100,8 @@ class WaitInserter {
       piece->second.end = edge;
       pieces.insert({edge, rest});
     }
-    for (auto at = pieces.find(begin); at != pieces.end() && at->first < end; ++at) body(at->second);
+    for (auto at = pieces.find(begin); at != pieces.end() && at->first < end; ++at)
+      body(at->second);
   }
 
   Program& program_;
@@ -114,7 +117,8 @@ void drop_first_addends(Program& program) {
   for (Op& op : program.ops) {
     for (const TensorId t : op.outputs) {
       if (t == kNone) continue;
-      // Optimizer state and the like hold something from the step before; gradients and the loss do not.
+      // Optimizer state and the like hold something from the step before; gradients and the loss do
+      // not.
       const Storage storage = program.tensor(t).storage;
       if (storage == Storage::kParameter || storage == Storage::kOptimizer) continue;
       // A collective's input is what it works on, not an addend.
@@ -126,7 +130,9 @@ void drop_first_addends(Program& program) {
   }
 }
 
-void insert_waits(Program& program) { WaitInserter(program).run(); }
+void insert_waits(Program& program) {
+  WaitInserter(program).run();
+}
 
 void remove_unused_tensors(Program& program) {
   std::vector<bool> used(program.tensors.size(), false);

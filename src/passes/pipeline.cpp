@@ -10,7 +10,9 @@
 namespace quintet {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 // Whether a tensor stands for something of one micro-batch, so that each needs its own.
 bool is_per_micro_batch(const Tensor& t) {
@@ -89,7 +91,8 @@ class Pipeliner {
           if (unit == unit_of.end()) continue;
           auto& stages = program_.units[unit->second].stages;
           const std::int32_t stage = stage_of(chunk_of(op));
-          if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+          if (std::find(stages.begin(), stages.end(), stage) == stages.end())
+            stages.push_back(stage);
         }
       }
     }
@@ -103,10 +106,12 @@ class Pipeliner {
     for (const Op& op : template_) {
       const std::int32_t chunk = chunk_of(op);
       for (const TensorId t : op.inputs) {
-        if (t == kNone || made_in[index(t)] < 0 || made_in[index(t)] == chunk || once_[index(t)]) continue;
+        if (t == kNone || made_in[index(t)] < 0 || made_in[index(t)] == chunk || once_[index(t)])
+          continue;
         if (!is_per_micro_batch(program_.tensor(t))) continue;
         Crossing& c = found[t];
-        if (c.tensor == kNone) c = {t, made_forward[index(t)], made_in[index(t)], made_in[index(t)]};
+        if (c.tensor == kNone)
+          c = {t, made_forward[index(t)], made_in[index(t)], made_in[index(t)]};
         c.to = c.forward ? std::max(c.to, chunk) : std::min(c.to, chunk);
       }
       for (const TensorId t : op.outputs) {
@@ -140,8 +145,8 @@ class Pipeliner {
     }
   }
 
-  // The tensor that stands for template tensor t in micro-batch m on this stage's piece `chunk`. Pieces share
-  // what they made, but each has its own copy of what it received.
+  // The tensor that stands for template tensor t in micro-batch m on this stage's piece `chunk`.
+  // Pieces share what they made, but each has its own copy of what it received.
   TensorId instance(TensorId t, std::int32_t chunk, std::int32_t m) {
     if (t == kNone || m < 0 || once_[index(t)] || !is_per_micro_batch(program_.tensor(t))) return t;
     if (const auto io = io_views_.find(t); io != io_views_.end()) return io->second[index(m)];
@@ -173,7 +178,8 @@ class Pipeliner {
 
   void emit_setup() {
     for (const Op& op : template_) {
-      if (op.tag.phase == Phase::kSetup && stage_of(last_chunk_) == program_.place.pp) emit_op(op, last_chunk_, -1);
+      if (op.tag.phase == Phase::kSetup && stage_of(last_chunk_) == program_.place.pp)
+        emit_op(op, last_chunk_, -1);
     }
   }
 
@@ -216,7 +222,8 @@ class Pipeliner {
     const Place& place = program_.place;
     TransferAttrs attrs;
     attrs.peer = grid_.rank_of(place.dp, place.tp, stage_of(peer_chunk));
-    // The same message may pass between two ranks for several pieces: the receiving piece tells them apart.
+    // The same message may pass between two ranks for several pieces: the receiving piece tells
+    // them apart.
     const std::int32_t receiver = kind == OpKind::kRecv ? chunk : peer_chunk;
     attrs.tag = (c.number * (last_chunk_ + 1) + receiver) * micro_batches_ + m;
     attrs.shape = program_.tensor(local).shape;
@@ -238,15 +245,17 @@ class Pipeliner {
     return static_cast<OpId>(program_.ops.size() - 1);
   }
 
-  // Posts the receives of an action, ordered after what has been computed so far: before that, their memory
-  // is used for something else.
+  // Posts the receives of an action, ordered after what has been computed so far: before that,
+  // their memory is used for something else.
   void receive(std::size_t action) {
     const PipelineAction& a = order_[action];
     OpId last_compute = static_cast<OpId>(program_.ops.size()) - 1;
-    while (last_compute >= 0 && program_.ops[index(last_compute)].stream != Stream::kCompute) --last_compute;
+    while (last_compute >= 0 && program_.ops[index(last_compute)].stream != Stream::kCompute)
+      --last_compute;
     for (const Crossing& c : crossings_) {
       if (c.forward != a.forward || !c.enters(a.chunk)) continue;
-      const OpId op = transfer(OpKind::kRecv, c, a.chunk, c.forward ? a.chunk - 1 : a.chunk + 1, a.micro_batch);
+      const OpId op =
+          transfer(OpKind::kRecv, c, a.chunk, c.forward ? a.chunk - 1 : a.chunk + 1, a.micro_batch);
       if (last_compute >= 0) program_.ops[index(op)].waits.push_back(last_compute);
     }
   }
@@ -255,8 +264,8 @@ class Pipeliner {
     std::vector<OpId> sent;
     for (const Crossing& c : crossings_) {
       if (c.forward != a.forward || !c.leaves(a.chunk)) continue;
-      sent.push_back(
-          transfer(OpKind::kSend, c, a.chunk, c.forward ? a.chunk + 1 : a.chunk - 1, a.micro_batch));
+      sent.push_back(transfer(OpKind::kSend, c, a.chunk, c.forward ? a.chunk + 1 : a.chunk - 1,
+                              a.micro_batch));
     }
     return sent;
   }

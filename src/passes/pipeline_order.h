@@ -16,10 +16,12 @@ struct PipelineAction {
   std::int32_t micro_batch = 0;
 };
 
-// "1f1b": forwards until the pipeline is full, then one forward, one backward in turn. "interleaved": the same
-// with several pieces of the model on each stage, which shortens the time the pipeline takes to fill.
+// "1f1b": forwards until the pipeline is full, then one forward, one backward in turn.
+// "interleaved": the same with several pieces of the model on each stage, which shortens the time
+// the pipeline takes to fill.
 Result<std::vector<PipelineAction>> pipeline_order(const std::string& schedule, std::int32_t stages,
-                                                   std::int32_t stage, std::int32_t chunks_per_stage,
+                                                   std::int32_t stage,
+                                                   std::int32_t chunks_per_stage,
                                                    std::int32_t micro_batches);
 
 }  // namespace quintet

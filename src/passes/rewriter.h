@@ -9,8 +9,9 @@
 
 namespace quintet {
 
-// Positions are those of the list as it was; new ops are put before a position, in the order of insertion. Until
-// apply(), ops are known by keys: an old op by its position, a new one by what insert() returned.
+// Positions are those of the list as it was; new ops are put before a position, in the order of
+// insertion. Until apply(), ops are known by keys: an old op by its position, a new one by what
+// insert() returned.
 class Rewriter {
  public:
   explicit Rewriter(Program& program)

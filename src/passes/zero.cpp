@@ -12,7 +12,9 @@
 namespace quintet {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 Op make_op(OpKind kind, Attrs attrs, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
            Stream stream, Tag tag) {
@@ -54,7 +56,8 @@ class ZeroPass {
     tp_ranks_ = grid.ranks_along(place, false, true, false);
     pp_ranks_ = grid.ranks_along(place, false, false, true);
     tp_group_ = program.group_of("tp", tp_ranks_);
-    // All ranks that split one copy of a bucket: its parts, each split over the tensor-parallel ranks.
+    // All ranks that split one copy of a bucket: its parts, each split over the tensor-parallel
+    // ranks.
     for (std::int32_t d = 0; d < size; ++d) {
       if (parts_ == 1 ? d != place.dp : d / parts_ != replica_) continue;
       for (std::int32_t t = 0; t < grid.tp; ++t) {
@@ -80,7 +83,8 @@ class ZeroPass {
   }
 
  private:
-  static Tag tag(Phase phase, Method method, std::int32_t unit = -1, std::int32_t micro_batch = -1) {
+  static Tag tag(Phase phase, Method method, std::int32_t unit = -1,
+                 std::int32_t micro_batch = -1) {
     return {.phase = phase,
             .method = method,
             .unit = static_cast<std::int16_t>(unit),
@@ -93,8 +97,8 @@ class ZeroPass {
             .shape = shape};
   }
 
-  // A segment is a run of ops of one unit, one micro-batch and one direction: what a bucket is gathered for, and
-  // after which its gradient is complete.
+  // A segment is a run of ops of one unit, one micro-batch and one direction: what a bucket is
+  // gathered for, and after which its gradient is complete.
   void find_segments() {
     segment_of_.assign(program_.ops.size(), -1);
     std::tuple<std::int32_t, std::int32_t, bool> current{-1, -1, false};
@@ -148,8 +152,9 @@ class ZeroPass {
       shard.whole = bucket.params;
       shard.gather_group = shard_group_;
     }
-    shard.grad = program_.add_tensor(Tensor{bucket.name + ".grads.part", Shape{shard.size},
-                                            program_.tensor(bucket.grads).dtype, Storage::kGradient});
+    shard.grad =
+        program_.add_tensor(Tensor{bucket.name + ".grads.part", Shape{shard.size},
+                                   program_.tensor(bucket.grads).dtype, Storage::kGradient});
     return shard;
   }
 
@@ -163,11 +168,13 @@ class ZeroPass {
     return at->second;
   }
 
-  // --- Parameters (stage 3) -------------------------------------------------------------------------
+  // --- Parameters (stage 3)
+  // -------------------------------------------------------------------------
 
   void gather_where_used(const Bucket& bucket, const Shard& shard) {
-    // 1. The segments that read the bucket. What is used again within the reach of the prefetch is kept: it
-    //    would have to be gathered again at once.
+    // 1. The segments that read the bucket. What would have to be gathered again almost at once is
+    // kept: at
+    //    the turn from forward to backward the last layers are.
     std::vector<std::pair<std::int64_t, std::int64_t>> uses;  // first and last segment
     std::vector<std::size_t> readers;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
@@ -179,7 +186,7 @@ class ZeroPass {
       }
       readers.push_back(i);
       const std::int64_t segment = segment_of_[i];
-      if (!uses.empty() && segment - uses.back().second <= layout_.prefetch + 1) {
+      if (!uses.empty() && segment - uses.back().second <= layout_.prefetch + 2) {
         uses.back().second = segment;
       } else {
         uses.emplace_back(segment, segment);
@@ -193,8 +200,8 @@ class ZeroPass {
           Tensor{bucket.name + ".gathered", Shape{bucket.size}, dtype, Storage::kComm});
       const std::size_t position = begin_of(first - layout_.prefetch);
       const Tag& user = program_.ops[*reader].tag;
-      Op gather = make_op(OpKind::kAllGather, over(shard_group_, Shape{bucket.size}), {shard.working},
-                          {whole}, Stream::kDataComm,
+      Op gather = make_op(OpKind::kAllGather, over(shard_group_, Shape{bucket.size}),
+                          {shard.working}, {whole}, Stream::kDataComm,
                           tag(user.phase, Method::kData, bucket.units.front(), user.micro_batch));
       if (const OpId before = rewriter_.last_compute_before(position); before >= 0) {
         gather.waits.push_back(before);
@@ -209,7 +216,8 @@ class ZeroPass {
     }
   }
 
-  // --- Gradients ------------------------------------------------------------------------------------
+  // --- Gradients
+  // ------------------------------------------------------------------------------------
 
   // Inserts what sums a bucket's gradient over the data-parallel ranks into shard.grad.
   void reduce_gradients(const Bucket& bucket, const Shard& shard) {
@@ -225,7 +233,8 @@ class ZeroPass {
     // In the order in which they are complete, which is the order of the collectives on every rank.
     std::vector<const std::vector<std::size_t>*> order;
     for (const auto& [micro_batch, list] : writers) order.push_back(&list);
-    std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->back() < b->back(); });
+    std::sort(order.begin(), order.end(),
+              [](const auto* a, const auto* b) { return a->back() < b->back(); });
 
     bool first = true;
     for (const std::vector<std::size_t>* list : order) {
@@ -240,8 +249,8 @@ class ZeroPass {
   TensorId own_gradient(const Bucket& bucket, const std::vector<std::size_t>& writers) {
     const Tensor& like = program_.tensor(bucket.grads);
     const TensorId whole = program_.add_tensor(
-        Tensor{fmt::format("{}@{}", like.name, program_.ops[writers.front()].tag.micro_batch), like.shape,
-               like.dtype, Storage::kGradient});
+        Tensor{fmt::format("{}@{}", like.name, program_.ops[writers.front()].tag.micro_batch),
+               like.shape, like.dtype, Storage::kGradient});
     std::map<TensorId, TensorId> views;
     for (const std::size_t i : writers) {
       for (auto* slots : {&program_.ops[i].inputs, &program_.ops[i].outputs}) {
@@ -253,14 +262,16 @@ class ZeroPass {
     return whole;
   }
 
-  void reduce(const Bucket& bucket, const Shard& shard, TensorId whole, std::size_t last_writer, bool first) {
+  void reduce(const Bucket& bucket, const Shard& shard, TensorId whole, std::size_t last_writer,
+              bool first) {
     const Tag& from = program_.ops[last_writer].tag;
     const std::size_t position = last_writer + 1;
     const std::int64_t element = size_of(program_.tensor(whole).dtype);
     for (const Run& gap : gaps_of(program_, bucket)) {
       const TensorId view = program_.add_view(bucket.name + ".gap", whole, gap.begin * element,
                                               Shape{gap.end - gap.begin});
-      rewriter_.insert(position, make_op(OpKind::kZero, NoAttrs{}, {}, {view}, Stream::kCompute, from));
+      rewriter_.insert(position,
+                       make_op(OpKind::kZero, NoAttrs{}, {}, {view}, Stream::kCompute, from));
     }
     if (dp_group_ < 0) return;
     const Tag data = tag(Phase::kBackward, Method::kData, bucket.units.front(),
@@ -275,9 +286,9 @@ class ZeroPass {
       part = program_.add_tensor(Tensor{bucket.name + ".grads.more", Shape{shard.size},
                                         program_.tensor(whole).dtype, Storage::kComm});
     }
-    const OpId scatter =
-        rewriter_.insert(position, make_op(OpKind::kReduceScatter, over(shard_group_, Shape{shard.size}),
-                                           {whole}, {part}, Stream::kDataComm, data));
+    const OpId scatter = rewriter_.insert(
+        position, make_op(OpKind::kReduceScatter, over(shard_group_, Shape{shard.size}), {whole},
+                          {part}, Stream::kDataComm, data));
     // Some segments later it must be done: until then its whole gradient keeps its memory.
     const std::size_t due = begin_of(std::int64_t{segment_of_[last_writer]} + 2 + layout_.prefetch);
     rewriter_.wait_from(due, scatter);
@@ -302,8 +313,8 @@ class ZeroPass {
     if (tp_group_ >= 0) {
       for (const Run& run : common_runs(shard)) {
         const std::int64_t element = size_of(program_.tensor(shard.grad).dtype);
-        const TensorId view = program_.add_view(bucket.name + ".common", shard.grad, run.begin * element,
-                                                Shape{run.end - run.begin});
+        const TensorId view = program_.add_view(bucket.name + ".common", shard.grad,
+                                                run.begin * element, Shape{run.end - run.begin});
         all_reduce(tp_group_, view, Method::kTensor, Stream::kTensorComm);
       }
     }
@@ -312,11 +323,13 @@ class ZeroPass {
     if (stages.size() > 1) {
       std::vector<std::int32_t> ranks;
       for (const std::int32_t stage : stages) ranks.push_back(pp_ranks_[index(stage)]);
-      all_reduce(program_.group_of(bucket.name, ranks), shard.grad, Method::kPipeline, Stream::kDataComm);
+      all_reduce(program_.group_of(bucket.name, ranks), shard.grad, Method::kPipeline,
+                 Stream::kDataComm);
     }
   }
 
-  // Runs of a shard made of weights that are not split; neighbours are joined over the gaps between them.
+  // Runs of a shard made of weights that are not split; neighbours are joined over the gaps between
+  // them.
   std::vector<Run> common_runs(const Shard& shard) const {
     std::vector<Run> runs;
     bool open = false;
@@ -334,7 +347,8 @@ class ZeroPass {
     return runs;
   }
 
-  // --- The loss -------------------------------------------------------------------------------------
+  // --- The loss
+  // -------------------------------------------------------------------------------------
 
   void sum_label_count() {
     if (dp_group_ < 0) return;
@@ -346,7 +360,8 @@ class ZeroPass {
     }
   }
 
-  // Every rank learns the loss: the sum over the data-parallel ranks' shares, from the stage that has the head.
+  // Every rank learns the loss: the sum over the data-parallel ranks' shares, from the stage that
+  // has the head.
   void sum_loss() {
     const TensorId loss = program_.io.loss;
     const bool has_head = std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) {
@@ -358,8 +373,8 @@ class ZeroPass {
                                     tag(Phase::kUpdate, Method::kCompute)));
     }
     if (loss_group_ < 0) return;
-    rewriter_.insert(end, make_op(OpKind::kAllReduce, over(loss_group_), {loss}, {loss}, Stream::kDataComm,
-                                  tag(Phase::kUpdate, Method::kData)));
+    rewriter_.insert(end, make_op(OpKind::kAllReduce, over(loss_group_), {loss}, {loss},
+                                  Stream::kDataComm, tag(Phase::kUpdate, Method::kData)));
   }
 
   Program& program_;
@@ -367,9 +382,10 @@ class ZeroPass {
   const std::int64_t stage_;
   Rewriter rewriter_;
   std::int32_t parts_ = 1, part_ = 0, replica_ = 0;
-  std::int32_t dp_group_ = -1, shard_group_ = -1, replica_group_ = -1, tp_group_ = -1, loss_group_ = -1;
+  std::int32_t dp_group_ = -1, shard_group_ = -1, replica_group_ = -1, tp_group_ = -1,
+               loss_group_ = -1;
   std::vector<std::int32_t> tp_ranks_, pp_ranks_, copy_ranks_;
-  std::vector<std::int32_t> segment_of_;     // by op: the segment it is in, or the one before it
+  std::vector<std::int32_t> segment_of_;  // by op: the segment it is in, or the one before it
   std::vector<std::size_t> segment_begin_;
   std::vector<Bucket> buckets_;
 };
@@ -390,14 +406,12 @@ void gather_updated_parameters(Program& program) {
         .group_size = static_cast<std::int32_t>(program.groups[index(group)].ranks.size()),
         .reduction = Reduction::kSum,
         .shape = shape};
-    program.ops.push_back(make_op(OpKind::kAllGather, attrs, {shard.working}, {shard.whole},
-                                  Stream::kDataComm,
-                                  {.phase = Phase::kUpdate,
-                                   .method = Method::kData,
-                                   .unit = static_cast<std::int16_t>(shard.pieces.empty()
-                                                                         ? -1
-                                                                         : shard.pieces.front().unit),
-                                   .micro_batch = -1}));
+    program.ops.push_back(make_op(
+        OpKind::kAllGather, attrs, {shard.working}, {shard.whole}, Stream::kDataComm,
+        {.phase = Phase::kUpdate,
+         .method = Method::kData,
+         .unit = static_cast<std::int16_t>(shard.pieces.empty() ? -1 : shard.pieces.front().unit),
+         .micro_batch = -1}));
   }
 }
 

@@ -64,14 +64,13 @@ struct NoAttrs {
   void visit(Visit&&) const {}
 };
 
-using Attrs =
-    std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs, ActivationAttrs,
-                 DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs, AdamWAttrs, AdafactorAttrs,
-                 CollectiveAttrs, TransferAttrs>;
+using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs,
+                           ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs,
+                           AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs>;
 
 // Ops on one stream run in the order of the program; across streams only `Op::waits` orders them.
-// The pipeline has a stream for each direction of each kind, so that no message waits behind another it has
-// nothing to do with.
+// The pipeline has a stream for each direction of each kind, so that no message waits behind
+// another it has nothing to do with.
 enum class Stream : std::uint8_t {
   kCompute,
   kDataComm,

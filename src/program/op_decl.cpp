@@ -26,8 +26,13 @@ const OpDecl& declaration(OpKind kind) {
       &kAdafactorMomentsDecl,
       &kAdafactorRmsDecl,
       &kAdafactorApplyDecl,
-      &kZeroDecl, &kSumDecl, &kAllReduceDecl, &kAllGatherDecl, &kReduceScatterDecl,
-      &kSendDecl, &kRecvDecl,
+      &kZeroDecl,
+      &kSumDecl,
+      &kAllReduceDecl,
+      &kAllGatherDecl,
+      &kReduceScatterDecl,
+      &kSendDecl,
+      &kRecvDecl,
   };
   const OpDecl& decl = *kDecls.at(static_cast<std::size_t>(kind));
   QT_CHECK(decl.kind == kind, "the declaration table is out of order at {}", decl.name);

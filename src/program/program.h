@@ -13,8 +13,8 @@
 
 namespace quintet {
 
-// One trained weight: the name and shape it has in a checkpoint, the part of it that this rank computes with,
-// and that part's place in its unit. A vector is seen as a matrix of one row.
+// One trained weight: the name and shape it has in a checkpoint, the part of it that this rank
+// computes with, and that part's place in its unit. A vector is seen as a matrix of one row.
 struct Weight {
   std::string name;
   Shape shape;          // of the whole weight
@@ -30,15 +30,16 @@ struct Weight {
 };
 
 // Weights that are gathered, reduced and updated together: one layer, the embedding, the head. They
-// lie side by side in one flat tensor, and so do their gradients. A unit also stands for the ops that
-// compute with it; some have ops and no weights, some weights and no ops.
+// lie side by side in one flat tensor, and so do their gradients. A unit also stands for the ops
+// that compute with it; some have ops and no weights, some weights and no ops.
 struct Unit {
   std::string name;
   std::vector<Weight> weights;
   std::int64_t size = 0;  // elements of the flat tensors, padding included
   TensorId params = kNone, grads = kNone;
   std::int32_t chunk = 0;  // the piece of the pipeline its ops belong to
-  std::vector<std::int32_t> stages;  // pipeline stages that have its weights; more than one share them
+  std::vector<std::int32_t>
+      stages;  // pipeline stages that have its weights; more than one share them
 };
 
 // A run of elements of one weight (of the part this rank stores) inside a shard.
@@ -49,8 +50,9 @@ struct ShardPiece {
   bool counted = true;  // in the gradient's norm: of all ranks with this piece, one counts it
 };
 
-// What this rank updates: a flat range of parameters with its gradient and its optimizer state. Which
-// elements of which weights it is made of is data, read by the optimizer, by checkpoints and by reports.
+// What this rank updates: a flat range of parameters with its gradient and its optimizer state.
+// Which elements of which weights it is made of is data, read by the optimizer, by checkpoints and
+// by reports.
 struct Shard {
   std::string name;
   std::int64_t size = 0;  // elements
@@ -62,8 +64,8 @@ struct Shard {
   std::int32_t group = -1;  // ranks that together hold each weight once; -1: this rank alone does
 
   std::vector<ShardPiece> whole_pieces;  // of the bucket this is a part of, over all its parts
-  // Where parameters are kept whole though each rank updates only its part: the whole, and the ranks among
-  // which the parts are gathered after the update.
+  // Where parameters are kept whole though each rank updates only its part: the whole, and the
+  // ranks among which the parts are gathered after the update.
   TensorId whole = kNone;
   std::int32_t gather_group = -1;
 };

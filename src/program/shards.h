@@ -12,8 +12,8 @@ inline const Weight& weight_of(const Program& program, const ShardPiece& piece) 
       .weights[static_cast<std::size_t>(piece.weight)];
 }
 
-// Calls body(element of the whole weight, element of the shard, count) for every contiguous run of a piece. Padding
-// belongs to no weight and is left out.
+// Calls body(element of the whole weight, element of the shard, count) for every contiguous run of
+// a piece. Padding belongs to no weight and is left out.
 template <class Body>
 void for_each_run(const Weight& weight, const ShardPiece& piece, const Body& body) {
   const std::int64_t width = weight.shape.cols();

@@ -18,8 +18,8 @@ namespace quintet {
 // When an op ran, in seconds since its step began, and how long the rank stood still before it.
 struct OpTiming {
   double start = 0, end = 0;
-  double blocked = 0;       // waiting for another op to finish before this one could start
-  OpId blocked_by = -1;     // the last of them
+  double blocked = 0;    // waiting for another op to finish before this one could start
+  OpId blocked_by = -1;  // the last of them
 };
 
 class Executor {
@@ -56,8 +56,9 @@ class Executor {
   }
 };
 
-// The program must be planned for `target` and must outlive the executor, as must the world. Called by all ranks of
-// the world together. Fails when the device has not enough free memory, before anything is allocated.
+// The program must be planned for `target` and must outlive the executor, as must the world. Called
+// by all ranks of the world together. Fails when the device has not enough free memory, before
+// anything is allocated.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
                                                     World& world);
 

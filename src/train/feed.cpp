@@ -13,7 +13,8 @@ void write_part(Executor& executor, TensorId tensor, std::int32_t index,
 
 }  // namespace
 
-Status feed(Executor& executor, std::int32_t index, const Batch& batch, const StepOptions& options) {
+Status feed(Executor& executor, std::int32_t index, const Batch& batch,
+            const StepOptions& options) {
   QT_TRY(check_ids(batch, options.model.vocab_size));
   if (!batch.lengths.empty() && !options.batch.padded) {
     return bad_input("a batch with sequences shorter than {} in a run compiled for full ones",

@@ -8,8 +8,8 @@
 
 namespace quintet {
 
-// Writes what this rank needs of micro-batch `index` of the next step. Refuses ids outside the vocabulary
-// and lengths outside the source, before anything is written.
+// Writes what this rank needs of micro-batch `index` of the next step. Refuses ids outside the
+// vocabulary and lengths outside the source, before anything is written.
 Status feed(Executor& executor, std::int32_t index, const Batch& batch, const StepOptions& options);
 
 struct StepResult {

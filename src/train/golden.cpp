@@ -147,8 +147,9 @@ class GoldenCheck {
     QT_ASSIGN(grid_, make_grid(world_.size(), options_.layout));
     const std::int64_t shares = std::int64_t{options_.accumulate} * grid_.dp;
     if (batches_[0].sequences % shares != 0) {
-      return usage_error("{} sequences a batch cannot be split over {} data-parallel ranks x {} micro-batches",
-                         batches_[0].sequences, grid_.dp, options_.accumulate);
+      return usage_error(
+          "{} sequences a batch cannot be split over {} data-parallel ranks x {} micro-batches",
+          batches_[0].sequences, grid_.dp, options_.accumulate);
     }
     return validate(step_options());
   }
@@ -156,8 +157,8 @@ class GoldenCheck {
   StepOptions step_options() const {
     StepOptions options;
     options.model = config_;
-    options.batch = {batches_[0].sequences / options_.accumulate / grid_.dp, batches_[0].source_length,
-                     batches_[0].target_length, true};
+    options.batch = {batches_[0].sequences / options_.accumulate / grid_.dp,
+                     batches_[0].source_length, batches_[0].target_length, true};
     options.accumulate = options_.accumulate;
     options.options.dtype = options.options.grad_dtype = options_.dtype;
     options.recompute = options_.recompute;

@@ -14,10 +14,13 @@
 namespace quintet {
 namespace {
 
-// Values pass through the host in pieces, so that a large shard does not need a second copy of itself.
+// Values pass through the host in pieces, so that a large shard does not need a second copy of
+// itself.
 constexpr std::int64_t kPiece = 1 << 20;
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 std::vector<std::int64_t> dims_of(const Shape& shape) {
   std::vector<std::int64_t> dims;
@@ -37,7 +40,8 @@ std::vector<Weight> all_weights(const T5Config& model) {
 
 // Adafactor's state of a weight: rows then columns of a matrix, all values of a vector.
 std::int64_t adafactor_size(const Weight& weight) {
-  return weight.shape.rank() >= 2 ? weight.shape.rows() + weight.shape.cols() : weight.shape.numel();
+  return weight.shape.rank() >= 2 ? weight.shape.rows() + weight.shape.cols()
+                                  : weight.shape.numel();
 }
 
 std::string bytes_of(const std::vector<float>& values) {
@@ -51,7 +55,8 @@ ModelState::ModelState(Executor& executor, World& world, const T5Config& model)
 
 // Writes the elements of some pieces to a tensor, from source(weight, first element, values).
 template <class Source>
-void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, const Source& source) {
+void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces,
+                      const Source& source) {
   const Program& program = executor_.program();
   const DType dtype = program.tensor(tensor).dtype;
   std::vector<float> values;
@@ -63,8 +68,10 @@ void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, co
         source(weight, element + done, std::span(values));
         with_float_type(dtype, [&]<class T>(T) {
           std::vector<T> stored(values.size());
-          std::transform(values.begin(), values.end(), stored.begin(), [](float v) { return T(v); });
-          executor_.write(tensor, (offset + done) * size_of(dtype), std::as_bytes(std::span(stored)));
+          std::transform(values.begin(), values.end(), stored.begin(),
+                         [](float v) { return T(v); });
+          executor_.write(tensor, (offset + done) * size_of(dtype),
+                          std::as_bytes(std::span(stored)));
         });
       }
     });
@@ -108,7 +115,8 @@ Status ModelState::load(const Safetensors& file) {
 
 std::vector<ModelState::StateKind> ModelState::state_kinds() const {
   const Program& program = executor_.program();
-  QT_CHECK(!program.shards.empty() && !program.shards.front().state.empty(), "a program without an optimizer");
+  QT_CHECK(!program.shards.empty() && !program.shards.front().state.empty(),
+           "a program without an optimizer");
   if (program.shards.front().state.size() == 2) return {{"m", true}, {"v", true}};
   return {{"adafactor", false}};
 }
@@ -118,7 +126,8 @@ Status ModelState::load_optimizer(const Safetensors& file) {
   for (const Weight& weight : weights_) {
     for (const StateKind& kind : kinds) {
       const std::string name = weight.name + "." + kind.suffix;
-      const auto dims = kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)};
+      const auto dims =
+          kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)};
       if (const Status status = file.check_float(name, dims); !status.ok()) {
         return bad_input("{} (was it written by another optimizer?)", status.error().message);
       }
@@ -149,32 +158,37 @@ Status ModelState::load_optimizer(const Safetensors& file) {
 
 std::vector<float> ModelState::gather_elements(
     const std::string& name, const std::function<TensorId(const Shard&)>& tensor) const {
-  // 1. What this rank contributes: runs of (first element, count, values), of the pieces it answers for.
+  // 1. What this rank contributes: runs of (first element, count, values), of the pieces it answers
+  // for.
   const Program& program = executor_.program();
   std::string mine;
   for (const Shard& shard : program.shards) {
     for (const ShardPiece& piece : shard.pieces) {
       const Weight& weight = weight_of(program, piece);
       if (!piece.counted || weight.name != name) continue;
-      for_each_run(weight, piece, [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
-        std::vector<float> values(index(count));
-        const DType dtype = program.tensor(tensor(shard)).dtype;
-        with_float_type(dtype, [&]<class T>(T) {
-          std::vector<T> stored(values.size());
-          executor_.read(tensor(shard), offset * size_of(dtype), std::as_writable_bytes(std::span(stored)));
-          std::transform(stored.begin(), stored.end(), values.begin(), [](T v) { return static_cast<float>(v); });
-        });
-        const std::int64_t head[2] = {element, count};
-        mine.append(reinterpret_cast<const char*>(head), sizeof head);
-        mine += bytes_of(values);
-      });
+      for_each_run(weight, piece,
+                   [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
+                     std::vector<float> values(index(count));
+                     const DType dtype = program.tensor(tensor(shard)).dtype;
+                     with_float_type(dtype, [&]<class T>(T) {
+                       std::vector<T> stored(values.size());
+                       executor_.read(tensor(shard), offset * size_of(dtype),
+                                      std::as_writable_bytes(std::span(stored)));
+                       std::transform(stored.begin(), stored.end(), values.begin(),
+                                      [](T v) { return static_cast<float>(v); });
+                     });
+                     const std::int64_t head[2] = {element, count};
+                     mine.append(reinterpret_cast<const char*>(head), sizeof head);
+                     mine += bytes_of(values);
+                   });
     }
   }
   // 2. Rank 0 puts them together.
   const auto texts = world_.gather(mine);
   std::vector<float> values;
   if (world_.rank() != 0) return values;
-  const auto whole = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) { return w.name == name; });
+  const auto whole = std::find_if(weights_.begin(), weights_.end(),
+                                  [&](const Weight& w) { return w.name == name; });
   values.resize(index(whole->shape.numel()));
   std::int64_t got = 0;
   for (const std::string& text : texts) {
@@ -228,20 +242,25 @@ std::vector<float> ModelState::gather_gradient(const std::string& name) const {
 }
 
 Status ModelState::save_values(const Path& path, bool optimizer) const {
-  const std::vector<StateKind> kinds = optimizer ? state_kinds() : std::vector<StateKind>{{"", true}};
+  const std::vector<StateKind> kinds =
+      optimizer ? state_kinds() : std::vector<StateKind>{{"", true}};
   std::vector<SafetensorsWriter::Item> items;
   for (const Weight& weight : weights_) {
     for (const StateKind& kind : kinds) {
-      items.push_back({optimizer ? weight.name + "." + kind.suffix : weight.name, DType::kF32,
-                       kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)}});
+      items.push_back(
+          {optimizer ? weight.name + "." + kind.suffix : weight.name, DType::kF32,
+           kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)}});
     }
   }
-  // Rank 0 writes; should it fail, it still takes part in the gathering, so that nobody is left waiting.
+  // Rank 0 writes; should it fail, it still takes part in the gathering, so that nobody is left
+  // waiting.
   Status status;
   std::optional<SafetensorsWriter> writer;
   if (world_.rank() == 0) {
-    auto created = SafetensorsWriter::create(
-        path, items, optimizer ? std::map<std::string, std::string>{} : std::map<std::string, std::string>{{"format", "pt"}});
+    auto created =
+        SafetensorsWriter::create(path, items,
+                                  optimizer ? std::map<std::string, std::string>{}
+                                            : std::map<std::string, std::string>{{"format", "pt"}});
     if (created.ok()) {
       writer.emplace(std::move(created).value());
     } else {
@@ -265,7 +284,11 @@ Status ModelState::save_values(const Path& path, bool optimizer) const {
   return status;
 }
 
-Status ModelState::save(const Path& path) const { return save_values(path, false); }
-Status ModelState::save_optimizer(const Path& path) const { return save_values(path, true); }
+Status ModelState::save(const Path& path) const {
+  return save_values(path, false);
+}
+Status ModelState::save_optimizer(const Path& path) const {
+  return save_values(path, true);
+}
 
 }  // namespace quintet

@@ -1,6 +1,6 @@
-// A model's weights and optimizer state inside an executor, by the names and shapes they have in a checkpoint: whatever
-// part of them this rank has. Weights are seen as float32, whatever the working precision: the master copy where there
-// is one.
+// A model's weights and optimizer state inside an executor, by the names and shapes they have in a
+// checkpoint: whatever part of them this rank has. Weights are seen as float32, whatever the
+// working precision: the master copy where there is one.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ class ModelState {
   ModelState(Executor& executor, World& world, const T5Config& model);
 
   void initialise(std::uint64_t seed);
-  // Takes this rank's part of every weight from the file; refuses it when a weight is missing, has another shape, or
-  // when the file has tensors the model does not know. Nothing is changed unless all is well.
+  // Takes this rank's part of every weight from the file; refuses it when a weight is missing, has
+  // another shape, or when the file has tensors the model does not know. Nothing is changed unless
+  // all is well.
   Status load(const Safetensors& file);
   Status load_optimizer(const Safetensors& file);
 

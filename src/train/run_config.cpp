@@ -75,7 +75,8 @@ FieldList RunConfig::fields() {
   list.add_section("train", "How long and in which precision.", train);
   list.add_section("optimizer", "How weights follow gradients.", optimizer);
   list.add_section("schedule", "The learning rate.", schedule);
-  list.add_section("parallel", "How the work is spread over ranks. dp = ranks / (tp x pp).", parallel);
+  list.add_section("parallel", "How the work is spread over ranks. dp = ranks / (tp x pp).",
+                   parallel);
   list.add_section("data", "What is learned from.", data);
   list.add_section("output", "What is left behind.", output);
   return list;
@@ -105,8 +106,10 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
               fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
     options.batch.target = counts.target_length();
     options.batch.padded = counts.source_length() != config.batch.source;
-    // Tensor-parallel ranks share out the tokens: a few more that do not count make it come out even.
-    while (options.batch.micro_batch * options.batch.target % config.parallel.tp != 0) ++options.batch.target;
+    // Tensor-parallel ranks share out the tokens: a few more that do not count make it come out
+    // even.
+    while (options.batch.micro_batch * options.batch.target % config.parallel.tp != 0)
+      ++options.batch.target;
   }
   options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
 

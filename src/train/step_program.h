@@ -1,5 +1,5 @@
-// From a configuration to the program of a step: the one place where model, passes and optimizer are
-// put together. The trainer, `plan`, `inspect`, `verify` and the benchmarks all start here.
+// From a configuration to the program of a step: the one place where model, passes and optimizer
+// are put together. The trainer, `plan`, `inspect`, `verify` and the benchmarks all start here.
 #pragma once
 
 #include <cstdint>
@@ -39,5 +39,10 @@ Status validate(const StepOptions& options);
 
 // A rank's program: forward, backward, update; planned and verified. The options must be valid.
 Program compile_step(const StepOptions& options, std::int32_t rank = 0);
+
+// What is wrong between the programs of all ranks (world_verifier.h); empty when they fit together.
+// Data-parallel ranks run one program up to names, so a large world is proved folded: one
+// data-parallel rank stands for all, after some others have been compared with it.
+std::vector<std::string> verify_all_ranks(const StepOptions& options);
 
 }  // namespace quintet

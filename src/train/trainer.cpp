@@ -72,7 +72,8 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
   return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
 }
 
-// Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all follow.
+// Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all
+// follow.
 Result<std::int64_t> starting_step(const OutputSection& output, World& world, ModelState& state) {
   if (output.folder.empty()) return std::int64_t{0};
   std::int64_t step = 0;
@@ -89,7 +90,8 @@ Result<std::int64_t> starting_step(const OutputSection& output, World& world, Mo
   }
   const CheckpointInfo checkpoint = checkpoint_at(output.folder, step);
   QT_TRY(load_checkpoint(checkpoint, state));
-  if (world.rank() == 0) log_info("resuming after step {} from {}", step, checkpoint.folder.string());
+  if (world.rank() == 0)
+    log_info("resuming after step {} from {}", step, checkpoint.folder.string());
   return step;
 }
 
@@ -107,14 +109,15 @@ Error not_finite(std::int64_t step, const StepResult& result, const OutputSectio
 
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
   log_info(
-      "{}: {} parameters, {} ops a step, {} of memory, {} thread{}; {} sequences of {} + {} tokens a step",
+      "{}: {} parameters, {} ops a step, {} of memory, {} thread{}; {} sequences of {} + {} tokens "
+      "a step",
       options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
       human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads,
       options.target.threads == 1 ? "" : "s", options.global_batch(), options.batch.source,
       options.batch.target);
   if (options.grid.size() > 1) {
-    log_info("{} ranks: data {} (ZeRO {}) x tensor {} x pipeline {}", options.grid.size(), options.grid.dp,
-             options.layout.zero, options.grid.tp, options.grid.pp);
+    log_info("{} ranks: data {} (ZeRO {}) x tensor {} x pipeline {}", options.grid.size(),
+             options.grid.dp, options.layout.zero, options.grid.tp, options.grid.pp);
   }
 }
 
@@ -140,7 +143,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   const StopOnSignal signals;
   std::optional<Progress> progress;
   if (reports) {
-    progress.emplace(config.train.steps, config.output.log_every, static_cast<double>(plan.arena_bytes));
+    progress.emplace(config.train.steps, config.output.log_every,
+                     static_cast<double>(plan.arena_bytes));
   }
   Batch batch;
   batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
@@ -166,10 +170,12 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     const double end = now();
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
-    const double flops = static_cast<double>(options.global_batch()) *
-                         flops_per_sequence(options.model, options.batch.source, options.batch.target);
-    const StepMetrics metrics{step,        outcome.loss, outcome.z_loss, outcome.grad_norm, rate,
-                              end - start, fed - start,  tokens,         flops};
+    const double flops =
+        static_cast<double>(options.global_batch()) *
+        flops_per_sequence(options.model, options.batch.source, options.batch.target);
+    const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
+                              rate, end - start,  fed - start,    tokens,
+                              flops};
     if (progress) progress->step(metrics);
     if (metrics_file) QT_TRY(metrics_file->append(metrics));
     result.steps = step;
@@ -200,7 +206,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
 }  // namespace
 
 Result<TrainResult> train(RunConfig config, World& world) {
-  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog, Watchdog::start(world, config.parallel.timeout));
+  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+            Watchdog::start(world, config.parallel.timeout));
   Result<TrainResult> outcome = train_watched(config, world, *watchdog);
   if (!outcome.ok()) watchdog->fail(outcome.error().message);
   return outcome;

@@ -25,7 +25,8 @@ TEST(Presets, HaveTheParametersOfTheFamily) {
 TEST(Presets, TheProgramHasExactlyTheseWeights) {
   for (const std::string& name : preset_names()) {
     const T5Config config = preset(name).value();
-    const Program program = emit_t5(config, {1, 8, 4, false}, {});
+    const Program program = emit_t5(config, {1, 8, 4, false}, {}, Place{}, {0},
+                                    cut_into_stages(config, 8, 4, 1).value());
     std::int64_t count = 0;
     for (const Unit& unit : program.units) {
       for (const Weight& weight : unit.weights) count += weight.shape.numel();
@@ -121,8 +122,17 @@ TEST(HfConfig, BadOnesAreRefusedWithTheReason) {
   }
 }
 
+Weight whole_weight(const std::string& name, Shape shape, double init_std) {
+  Weight weight;
+  weight.name = name;
+  weight.shape = shape;
+  weight.init_std = init_std;
+  return weight;
+}
+
 TEST(Init, HasTheStatisticsOfTheWeight) {
-  const Weight weight{"encoder.block.0.layer.0.SelfAttention.q.weight", {300, 1000}, 0, 0.25};
+  const Weight weight =
+      whole_weight("encoder.block.0.layer.0.SelfAttention.q.weight", {300, 1000}, 0.25);
   std::vector<float> values(300000);
   initial_values(weight, 1, 0, values);
   double mean = 0, square = 0, fourth = 0;
@@ -138,7 +148,7 @@ TEST(Init, HasTheStatisticsOfTheWeight) {
 }
 
 TEST(Init, DependsOnSeedNameAndIndexAlone) {
-  const Weight a{"a", {64, 37}, 0, 1}, b{"b", {64, 37}, 5, 1};
+  const Weight a = whole_weight("a", {64, 37}, 1), b = whole_weight("b", {64, 37}, 1);
   const auto draw = [](const Weight& weight, std::uint64_t seed, std::int64_t first,
                        std::size_t count) {
     std::vector<float> values(count);

@@ -23,7 +23,7 @@ TEST_P(LayerOps, Embedding) {
        {std::array<std::int64_t, 4>{1, 1, 1, 1}, {7, 2, 5, 3}, {5, 3, 64, 257}, {1000, 2, 33, 8}}) {
     const HostTensor table = random({vocabulary, width}, dtype(), 1);
     const HostTensor ids = random_ids({batch, tokens}, vocabulary, 2);
-    expect_op({"embedding", OpKind::kEmbedding, NoAttrs{}, {table, ids}, {kMake}, {}},
+    expect_op({"embedding", OpKind::kEmbedding, EmbeddingAttrs{}, {table, ids}, {kMake}, {}},
               {reference_embedding({table, ids})}, 0);
 
     const HostTensor dy = random({batch, tokens, width}, dtype(), 3);
@@ -37,7 +37,7 @@ TEST_P(LayerOps, Embedding) {
       }
       OpCase c{"embedding_backward",
                OpKind::kEmbeddingBackward,
-               NoAttrs{},
+               EmbeddingAttrs{},
                {dy, ids, none()},
                {kMake},
                {expected}};
@@ -164,7 +164,7 @@ TEST(Activation, GeluIsRightFarOut) {
 TEST_P(LayerOps, Dropout) {
   const HostTensor step = scalar(3, DType::kI64);
   for (const auto& [rows, cols] : {std::array<std::int64_t, 2>{1, 1}, {5, 7}, {33, 10}}) {
-    const DropoutAttrs attrs{0.25f, 11, 12, {100, 3, 64}};
+    const DropoutAttrs attrs{0.25f, 11, 12, {100, 0, 3, 64}};
     const HostTensor x = random({rows, cols}, dtype(), 1),
                      addend = random({rows, cols}, dtype(), 2);
     for (const bool add : {false, true}) {
@@ -180,7 +180,7 @@ TEST(Dropout, DropsTheShareItShould) {
   for (const float rate : {0.1f, 0.5f}) {
     const auto out = run_op({"dropout",
                              OpKind::kDropout,
-                             DropoutAttrs{rate, 1, 2, {0, 0, 1000}},
+                             DropoutAttrs{rate, 1, 2, {0, 100, 0, 1000}},
                              {ones, scalar(1, DType::kI64), none()},
                              {kMake},
                              {}});
@@ -202,7 +202,7 @@ TEST(Dropout, APartDrawsTheMaskOfTheWhole) {
                    {kMake},
                    {}})[0];
   };
-  const HostTensor a = run(whole, {0, 0, 12}), b = run(part, {4, 6, 12});
+  const HostTensor a = run(whole, {0, 8, 0, 12}), b = run(part, {4, 8, 6, 12});
   for (std::int64_t r = 0; r < 3; ++r) {
     for (std::int64_t c = 0; c < 5; ++c) EXPECT_EQ(b.at(r * 5 + c), a.at((4 + r) * 12 + 6 + c));
   }

@@ -136,7 +136,8 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   const auto findings = verify(program);
   EXPECT_TRUE(findings.empty()) << c.name << ": " << findings.front();
 
-  auto made = make_cpu_executor(program, target);
+  const auto world = make_single_world();
+  auto made = make_cpu_executor(program, target, *world);
   EXPECT_TRUE(made.ok());
   Executor& executor = *made.value();
   EXPECT_EQ(dry_run(program).arena_bytes, executor.arena_bytes());

@@ -163,7 +163,13 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
                          std::vector<double>(static_cast<std::size_t>(cols), 0),
                          std::vector<double>(static_cast<std::size_t>(rows * cols), 0)});
       size += 2;  // gaps between weights belong to none of them
-      AdafactorSegment segment{size, size + rows * cols, 0, rows, cols, factored, state_size};
+      AdafactorSegment segment;
+      segment.begin = size;
+      segment.end = size + rows * cols;
+      segment.rows = segment.part_rows = rows;
+      segment.cols = segment.part_cols = cols;
+      segment.factored = factored;
+      segment.state = state_size;
       size = segment.end;
       state_size += segment.state_size();
       attrs.segments.push_back(segment);
@@ -249,7 +255,13 @@ TEST(Adafactor, APieceOfAWeightGivesItsPieceOfTheSums) {
   const HostTensor grad = random({35}, DType::kF32, 1);
   const auto sums_of = [&](std::int64_t first, std::int64_t last) {
     AdafactorAttrs attrs;
-    attrs.segments = {{0, last - first, first, 5, 7, true, 0}};
+    AdafactorSegment segment;
+    segment.end = last - first;
+    segment.first = first;
+    segment.rows = segment.part_rows = 5;
+    segment.cols = segment.part_cols = 7;
+    segment.factored = true;
+    attrs.segments = {segment};
     const HostTensor piece = {Shape{last - first},
                               DType::kF32,
                               {grad.values.begin() + first, grad.values.begin() + last}};

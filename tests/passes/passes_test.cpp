@@ -4,7 +4,6 @@
 
 #include "base/philox.h"
 #include "passes/memory_plan.h"
-#include "passes/schedule.h"
 #include "program/builder.h"
 #include "program/verifier.h"
 #include "runtime/dry_run.h"
@@ -42,13 +41,12 @@ Gradients gradients_of(StepOptions options, const std::vector<Batch>& batches) {
   options.update = false;
   options.accumulate = static_cast<std::int32_t>(batches.size());
   const Program program = compile_step(options);
-  const auto executor = make_cpu_executor(program, options.target);
+  const auto world = make_single_world();
+  const auto executor = make_cpu_executor(program, options.target, *world);
   EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
-  ModelState(*executor.value()).initialise(7);
+  ModelState(*executor.value(), *world, options.model).initialise(7);
   for (std::size_t m = 0; m < batches.size(); ++m) {
-    EXPECT_TRUE(
-        feed(*executor.value(), static_cast<std::int32_t>(m), batches[m], options.model.vocab_size)
-            .ok());
+    EXPECT_TRUE(feed(*executor.value(), static_cast<std::int32_t>(m), batches[m], options).ok());
   }
   Gradients result{run_step(*executor.value(), 1, 0).value().loss, {}};
   for (const Unit& unit : program.units) {

@@ -135,7 +135,8 @@ TEST(Verifier, FindsOverlappingResidentsAndASmallArena) {
   program.arena_bytes -= 256;
   EXPECT_TRUE(mentions(verify(program), "of an arena of"));
   program = sound_program();
-  program.tensor(program.units[0].params).offset = program.tensor(program.io.labels).offset;
+  const TensorId bucket = program.base_of(program.units[0].params);
+  program.tensor(bucket).offset = program.tensor(program.io.labels).offset;
   EXPECT_TRUE(mentions(verify(program), "overlap"));
 }
 

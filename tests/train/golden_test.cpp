@@ -20,7 +20,7 @@ TEST_P(GoldenTest, IsReproduced) {
   options.dtype = dtype;
   options.accumulate = accumulate;
   options.target.threads = 2;
-  const auto report = check_golden(golden(name), options);
+  const auto report = check_golden(golden(name), options, *make_single_world());
   ASSERT_TRUE(report.ok()) << report.error().message;
   const GoldenReport& r = report.value();
   EXPECT_LE(r.loss.error, r.tolerances.loss);

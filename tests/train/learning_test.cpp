@@ -10,7 +10,7 @@ namespace {
 TEST(Learning, TinyReachesTheOptimumOfTheSyntheticCorpus) {
   const auto config = load_run_config(QUINTET_SOURCE_DIR "/examples/tiny.toml", {});
   ASSERT_TRUE(config.ok()) << config.error().message;
-  const auto result = train(config.value());
+  const auto result = train(config.value(), *make_single_world());
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_GT(result.value().optimal_loss, 0.5);
   EXPECT_LE(result.value().final_loss, 1.10 * result.value().optimal_loss);

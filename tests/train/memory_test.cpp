@@ -45,7 +45,7 @@ void feed_something(Executor& executor, const StepOptions& options) {
     batch.labels[i] = static_cast<std::int32_t>(i % 140);
   shift_right(batch.labels, batch.target_length, 0, 0, batch.target);
   for (std::int32_t m = 0; m < options.accumulate; ++m) {
-    ASSERT_TRUE(feed(executor, m, batch, options.model.vocab_size).ok());
+    ASSERT_TRUE(feed(executor, m, batch, options).ok());
   }
 }
 
@@ -58,8 +58,9 @@ TEST(Memory, AStepAllocatesNothing) {
       options.model.dropout = 0.1;
       options.accumulate = 2;
       const Program program = compile_step(options);
-      const auto executor = make_cpu_executor(program, options.target);
-      ModelState(*executor.value()).initialise(1);
+      const auto world = make_single_world();
+      const auto executor = make_cpu_executor(program, options.target, *world);
+      ModelState(*executor.value(), *world, options.model).initialise(1);
       feed_something(*executor.value(), options);
       ASSERT_TRUE(executor.value()->run().ok());  // libraries make their buffers on first use
       allocations = 0;
@@ -78,10 +79,11 @@ TEST(Memory, TheProcessGrowsByTheArena) {
   options.batch = {2, 64, 16, false};
   options.target.threads = 2;
   const Program program = compile_step(options);
+  const auto world = make_single_world();
   const std::int64_t before = resident_bytes();
-  const auto executor = make_cpu_executor(program, options.target);
+  const auto executor = make_cpu_executor(program, options.target, *world);
   ASSERT_TRUE(executor.ok()) << executor.error().message;
-  ModelState(*executor.value()).initialise(1);
+  ModelState(*executor.value(), *world, options.model).initialise(1);
   feed_something(*executor.value(), options);
   ASSERT_TRUE(run_step(*executor.value(), 1, 1e-3).ok());
   const auto grown = static_cast<double>(resident_bytes() - before);

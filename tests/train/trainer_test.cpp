@@ -34,6 +34,10 @@ std::vector<nlohmann::json> metrics_of(const Path& folder) {
   return lines;
 }
 
+Result<TrainResult> train_alone(RunConfig config) {
+  return train(std::move(config), *make_single_world());
+}
+
 std::string bytes_of(const Path& path) {
   return read_file(path).value();
 }
@@ -53,17 +57,17 @@ TEST_P(TrainerTest, ResumesExactly) {
     config.model.dropout = d;
     return config;
   };
-  ASSERT_TRUE(train(configured("whole")).ok());
+  ASSERT_TRUE(train_alone(configured("whole")).ok());
   RunConfig first = configured("parts");
   first.output.save_every = 7;
   // Ends at step 9 as if killed there: the checkpoint of step 7 is what is left. The schedule must
   // not know.
   first.train.steps = 9;
-  ASSERT_TRUE(train(first).ok());
+  ASSERT_TRUE(train_alone(first).ok());
   std::filesystem::remove_all(folder.path() / "parts/checkpoints/step-00000009");
   RunConfig second = configured("parts");
   second.output.resume = true;
-  ASSERT_TRUE(train(second).ok());
+  ASSERT_TRUE(train_alone(second).ok());
   for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
     EXPECT_EQ(bytes_of(folder.path() / "parts/checkpoints/step-00000012" / file),
               bytes_of(folder.path() / "whole/checkpoints/step-00000012" / file))
@@ -85,10 +89,10 @@ INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
 
 TEST(Trainer, RefusesToOverwriteARun) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(train(small_run(folder.path(), 2)).ok());
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
   const std::string before =
       bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors");
-  const auto again = train(small_run(folder.path(), 3));
+  const auto again = train_alone(small_run(folder.path(), 3));
   ASSERT_FALSE(again.ok());
   EXPECT_EQ(again.error().code, ErrorCode::kUsage);
   EXPECT_NE(again.error().message.find("output.resume"), std::string::npos);
@@ -104,7 +108,7 @@ TEST(Trainer, StopsWhenTheLossIsNoNumberAndTouchesNothing) {
   config.schedule.peak = 100;  // sends the weights to infinity within a few steps
   config.schedule.warmup_steps = 0;
   config.optimizer.weight_decay = 1;
-  const auto result = train(config);
+  const auto result = train_alone(config);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kNonFinite);
   const auto newest = newest_checkpoint(folder.path());
@@ -131,7 +135,7 @@ TEST(Trainer, ASignalSavesAndStops) {
     }
     ::kill(::getpid(), SIGTERM);
   });
-  const auto result = train(config);
+  const auto result = train_alone(config);
   sender.join();
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kInterrupted);
@@ -145,7 +149,7 @@ TEST(Checkpoint, OldOnesGo) {
   RunConfig config = small_run(folder.path(), 6);
   config.output.save_every = 1;
   config.output.keep = 2;
-  ASSERT_TRUE(train(config).ok());
+  ASSERT_TRUE(train_alone(config).ok());
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "checkpoints")) {
     EXPECT_TRUE(entry.path().filename() == "step-00000005" ||
@@ -157,16 +161,16 @@ TEST(Checkpoint, OldOnesGo) {
 
 TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefused) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(train(small_run(folder.path(), 2)).ok());
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
   RunConfig other = small_run(folder.path(), 4);
   other.output.resume = true;
   other.optimizer.name = "adafactor";
-  auto result = train(other);
+  auto result = train_alone(other);
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().message.find("optimizer"), std::string::npos) << result.error().message;
   other.optimizer.name = "adamw";
   other.model.name = "mini";
-  result = train(other);
+  result = train_alone(other);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
   EXPECT_NE(result.error().message.find("the model needs"), std::string::npos)
@@ -175,12 +179,12 @@ TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefused) {
 
 TEST(Checkpoint, ATruncatedOneIsRefused) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(train(small_run(folder.path(), 2)).ok());
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
   const Path file = folder.path() / "checkpoints/step-00000002/optimizer.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
   RunConfig config = small_run(folder.path(), 4);
   config.output.resume = true;
-  const auto result = train(config);
+  const auto result = train_alone(config);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
   EXPECT_NE(result.error().message.find("optimizer.safetensors"), std::string::npos);

@@ -1,6 +1,6 @@
-// Communication between ranks, as ops. A group is an entry of Program::groups; every member issues the
-// same collective, in the same order. Tensors are seen as flat ranges: what is gathered is the members'
-// parts one after the other, in the order of the group.
+// Communication between ranks, as ops. A group is an entry of Program::groups; every member issues
+// the same collective, in the same order. Tensors are seen as flat ranges: what is gathered is the
+// members' parts one after the other, in the order of the group.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct CollectiveAttrs {
   std::int32_t group = -1;
   std::int32_t group_size = 1;
   Reduction reduction = Reduction::kSum;
-  Shape shape;  // of the result, where it does not follow from the input: all_gather, reduce_scatter
+  Shape
+      shape;  // of the result, where it does not follow from the input: all_gather, reduce_scatter
   template <class Visit>
   void visit(Visit&& visit) const {
     visit("group", group);
@@ -61,8 +62,8 @@ namespace recv {
 enum Outputs { kY };
 }
 
-// All-reduces of at most this many bytes are done in one round: everybody sends everything to everybody.
-// Beyond, each member sums its part and the parts are gathered, which moves the least.
+// All-reduces of at most this many bytes are done in one round: everybody sends everything to
+// everybody. Beyond, each member sums its part and the parts are gathered, which moves the least.
 inline constexpr std::int64_t kOneRoundBytes = 4096;
 
 }  // namespace quintet

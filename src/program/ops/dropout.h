@@ -7,8 +7,8 @@
 
 namespace quintet {
 
-// Where a local tensor's elements lie in the tensor of the global batch that they are a part of. A row is one
-// token.
+// Where a local tensor's elements lie in the tensor of the global batch that they are a part of. A
+// row is one token.
 struct GlobalIndex {
   std::int64_t row_offset = 0;  // first row
   std::int64_t rows = 0;        // rows of one micro-batch, over all ranks that share it

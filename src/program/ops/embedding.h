@@ -1,8 +1,8 @@
 // y[i] = table[ids[i]]; its backward adds each dy[i] to row ids[i] of the table's gradient, in the
 // order of i, so that the sum is the same every time.
 //
-// Under tensor parallelism the table is this rank's run of rows; an id outside it gives zeros and gets no
-// gradient here.
+// Under tensor parallelism the table is this rank's run of rows; an id outside it gives zeros and
+// gets no gradient here.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,8 @@ const OpDecl kLinearCrossEntropyDecl = {
       const std::int32_t group = v.attrs<LinearCrossEntropyAttrs>().group;
       const std::size_t members =
           group < 0 ? 1 : v.program.groups.at(static_cast<std::size_t>(group)).ranks.size();
-      return lce::Scratch::of(chunk, x.cols(), weight.rows(), static_cast<std::int64_t>(members)).bytes();
+      return lce::Scratch::of(chunk, x.cols(), weight.rows(), static_cast<std::int64_t>(members))
+          .bytes();
     },
 };
 

@@ -11,8 +11,8 @@
 namespace quintet::cpu {
 namespace {
 
-// The run of a segment, cut into rows of the part: row r has columns [begin, end) of the part, found at
-// flat[offset + column]. Padding rows are left out.
+// The run of a segment, cut into rows of the part: row r has columns [begin, end) of the part,
+// found at flat[offset + column]. Padding rows are left out.
 struct RowRun {
   std::int64_t begin, end, offset;
 };
@@ -22,7 +22,9 @@ RowRun row_run(const AdafactorSegment& s, std::int64_t row) {
   return {std::clamp(first - at, std::int64_t{0}, s.part_cols),
           std::clamp(last - at, std::int64_t{0}, s.part_cols), s.begin + at - first};
 }
-std::int64_t first_row(const AdafactorSegment& s) { return s.first / s.part_cols; }
+std::int64_t first_row(const AdafactorSegment& s) {
+  return s.first / s.part_cols;
+}
 std::int64_t row_count(const AdafactorSegment& s) {
   if (s.begin == s.end) return 0;
   const std::int64_t last = (s.first + (s.end - s.begin) + s.part_cols - 1) / s.part_cols;
@@ -149,22 +151,22 @@ void adafactor_rms(const OpContext& op) {
       const std::int64_t base = first_row(s), rows = s.counted ? row_count(s) : 0;
       double of_weight[kReduceBlocks] = {}, of_update[kReduceBlocks] = {};
       const std::int64_t blocks = std::min(kReduceBlocks, rows);
-      parallel_for(blocks, row_grain((rows + blocks - 1) / std::max<std::int64_t>(blocks, 1) * s.part_cols),
-                   [&](std::int64_t first, std::int64_t last, int) {
-                     for (std::int64_t block = first; block < last; ++block) {
-                       for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks;
-                            ++r) {
-                         float update = 0, weight = 0;
-                         for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
-                           const float u = static_cast<float>(grad[i]) * scale * factor;
-                           update += u * u;
-                           weight += master[i] * master[i];
-                         });
-                         of_update[block] += static_cast<double>(update);
-                         of_weight[block] += static_cast<double>(weight);
-                       }
-                     }
-                   });
+      parallel_for(
+          blocks, row_grain((rows + blocks - 1) / std::max<std::int64_t>(blocks, 1) * s.part_cols),
+          [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t block = first; block < last; ++block) {
+              for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
+                float update = 0, weight = 0;
+                for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
+                  const float u = static_cast<float>(grad[i]) * scale * factor;
+                  update += u * u;
+                  weight += master[i] * master[i];
+                });
+                of_update[block] += static_cast<double>(update);
+                of_weight[block] += static_cast<double>(weight);
+              }
+            }
+          });
       double update = 0, weight = 0;
       for (std::int64_t block = 0; block < blocks; ++block) {
         update += of_update[block];

@@ -1,10 +1,10 @@
 #include "runtime/cpu/comm_streams.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <numeric>
 #include <set>
+
+#include <sched.h>
 
 #include "base/check.h"
 #include "program/op_decl.h"
@@ -12,7 +12,9 @@
 namespace quintet::cpu {
 namespace {
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -84,8 +86,8 @@ std::unique_ptr<Transfer> CommStreams::prepare(const Op& op, std::byte* arena) {
     case OpKind::kAllGather:
       return group.all_gather(at(op.inputs[0]), at(op.outputs[0]), in.bytes());
     case OpKind::kReduceScatter:
-      return group.reduce_scatter(at(op.inputs[0]), at(op.outputs[0]), v.out(0).shape.numel(), in.dtype,
-                                  scratch);
+      return group.reduce_scatter(at(op.inputs[0]), at(op.outputs[0]), v.out(0).shape.numel(),
+                                  in.dtype, scratch);
     default:
       QT_CHECK(false, "{} is not communication", name_of(op.kind));
   }

@@ -1,6 +1,6 @@
-// The communication of a program on the CPU: one queue for each stream beside the compute stream. Ops of a stream run
-// one after the other, each once everything it waits for is done; progress() moves them on, and is called between
-// computations, since MPI does nothing while nobody calls it.
+// The communication of a program on the CPU: one queue for each stream beside the compute stream.
+// Ops of a stream run one after the other, each once everything it waits for is done; progress()
+// moves them on, and is called between computations, since MPI does nothing while nobody calls it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class CommStreams {
   // Prepares every communication op of the program. Called by all ranks together.
   CommStreams(const Program& program, std::byte* arena, World& world);
 
-  // The communicator of an op on the compute stream that talks to a group itself; null for other ops.
+  // The communicator of an op on the compute stream that talks to a group itself; null for other
+  // ops.
   Communicator* group_of(const Op& op) const;
 
   void begin_step(double start_time, std::span<OpTiming> timings);
@@ -38,7 +39,8 @@ class CommStreams {
     std::unique_ptr<Transfer> transfer;
     bool started = false, done = true;
   };
-  // Communicators belong to a group and a stream: on one stream all members start them in one order.
+  // Communicators belong to a group and a stream: on one stream all members start them in one
+  // order.
   using Key = std::pair<std::vector<std::int32_t>, Stream>;
 
   void make_communicators(World& world);

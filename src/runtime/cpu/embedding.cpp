@@ -49,7 +49,8 @@ void scatter(const OpContext& op) {
   auto* order = reinterpret_cast<std::int64_t*>(op.scratch());
   for (std::int64_t i = 0; i < tokens; ++i) order[i] = (std::int64_t{ids[i]} << 32) | i;
   std::sort(order, order + tokens);
-  // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the piece
+  // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the
+  // piece
   //    it starts in.
   const std::int64_t first = op.attrs<EmbeddingAttrs>().first_row;
   parallel_for(tokens, row_grain(width), [&](std::int64_t begin, std::int64_t end, int) {

@@ -134,7 +134,8 @@ class CpuExecutor final : public Executor {
   std::span<const OpTiming> timings() const override { return timings_; }
   std::vector<std::int64_t> bytes_sent() const override {
     std::vector<std::int64_t> bytes = bytes_sent_;
-    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += comm_.bytes_sent(static_cast<OpId>(i));
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] += comm_.bytes_sent(static_cast<OpId>(i));
     return bytes;
   }
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }

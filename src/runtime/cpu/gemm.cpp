@@ -40,10 +40,24 @@ std::int64_t edge(std::int64_t size, std::int64_t i, std::int64_t parts) {
   return i == parts ? size : size * i / parts / kEdge * kEdge;
 }
 
+// While it lives, the library finds one thread to work with: it follows OpenMP's setting at every
+// call, and with more than one it would start a team of its own and allocate memory for it.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
 void serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
             const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
             float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
+  const OneThread one;
   const auto narrow = [](std::int64_t value) { return static_cast<blasint>(value); };
   cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
               narrow(m), narrow(n), narrow(k), alpha, a, narrow(lda), b, narrow(ldb), beta, c,
@@ -55,13 +69,6 @@ void serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, fl
 void gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
           const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
           std::int64_t ldc) {
-  static const bool library_is_serial = [] {
-    const int ours = omp_get_max_threads();
-    openblas_set_num_threads(1);
-    omp_set_num_threads(ours);  // which OpenBLAS took the liberty to change, too
-    return true;
-  }();
-  static_cast<void>(library_is_serial);
   const std::int64_t threads = m * n * k < kWorthSharing ? 1 : thread_count();
   if (threads == 1) return serial(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   const Grid grid = best_grid(threads, m, n);

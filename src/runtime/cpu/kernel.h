@@ -1,5 +1,5 @@
-// What a CPU kernel gets, and the table of them. A kernel is a plain function of one op kind; it may
-// use the OpenMP team through parallel_for, and allocates nothing.
+// What a CPU kernel gets, and the table of them. A kernel is a plain function of one op kind; it
+// may use the OpenMP team through parallel_for, and allocates nothing.
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,8 @@ class Chunks {
         stored_(op.in(lce::kWeight).shape.rows()),
         vocabulary_(attrs_.words > 0 ? attrs_.words : stored_),
         chunk_(std::min(attrs_.chunk, tokens_)),
-        layout_(lce::Scratch::of(chunk_, width_, stored_, op.group() == nullptr ? 1 : op.group()->size())),
+        layout_(lce::Scratch::of(chunk_, width_, stored_,
+                                 op.group() == nullptr ? 1 : op.group()->size())),
         logits_(op.scratch()),
         max_(logits_ + layout_.logits),
         sum_(max_ + chunk_),
@@ -107,8 +108,8 @@ class Chunks {
     });
   }
 
-  // Replaces each row of logits by exp(logit - max), and finds for each token the maximum, the sum of these
-  // exponentials and the logit of its label: over all words, wherever they are.
+  // Replaces each row of logits by exp(logit - max), and finds for each token the maximum, the sum
+  // of these exponentials and the logit of its label: over all words, wherever they are.
   void compute_exponentials(std::int64_t begin, std::int64_t rows) {
     const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
     const auto for_rows = [&](const auto& body) {
@@ -130,7 +131,8 @@ class Chunks {
       sum_[r] = exponentials(row, max_[r]);
     });
     // sum_ and label_logit_ lie side by side, a whole chunk each.
-    if (op_.group() != nullptr) op_.group()->all_reduce_now(sum_, 2 * chunk_, Reduction::kSum, exchange_);
+    if (op_.group() != nullptr)
+      op_.group()->all_reduce_now(sum_, 2 * chunk_, Reduction::kSum, exchange_);
   }
 
   double log_sum_exp(std::int64_t r) const {

@@ -33,7 +33,8 @@ void squared_norm(const OpContext& op) {
 void sum(const OpContext& op) {
   const auto* x = op.in_data<float>(sum::kX);
   double total = 0;
-  for (std::int64_t i = 0; i < op.in(sum::kX).shape.numel(); ++i) total += static_cast<double>(x[i]);
+  for (std::int64_t i = 0; i < op.in(sum::kX).shape.numel(); ++i)
+    total += static_cast<double>(x[i]);
   *op.out_data<float>(sum::kY) = static_cast<float>(total);
 }
 
