@@ -24,7 +24,7 @@ std::vector<std::string> compose(const LaunchOptions& options, const std::string
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
   const bool oversubscribed = options.hosts.empty() && options.ranks * threads > cores;
-  std::vector<std::string> line = {"mpirun", "-n", std::to_string(options.ranks)};
+  std::vector<std::string> line = {"mpirun", "--quiet", "-n", std::to_string(options.ranks)};
   const auto add = [&](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };

@@ -46,6 +46,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (launcher_rank() != 0) {
+      return error.get_exit_code() == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+    }
     return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
   }
   const Status status = action();

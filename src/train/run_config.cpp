@@ -1,8 +1,7 @@
 #include "train/run_config.h"
 
-#include <omp.h>
-
 #include "base/files.h"
+#include "parallel/communicator.h"
 
 namespace quintet {
 
@@ -40,7 +39,9 @@ void TrainSection::list(FieldList& fields) {
              "activations), "
              "or whole layers",
              one_of({"none", "selective", "full"}));
-  fields.add("threads", threads, "of the CPU executor; 0: one a core", between(0, 1024));
+  fields.add("threads", threads,
+             "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
+             between(0, 1024));
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -50,6 +51,11 @@ void OutputSection::list(FieldList& fields) {
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
+  fields.add("trace", trace,
+             "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
+  fields.add("trace_first", trace_first, "the first step of the trace, counted from the start",
+             at_least(1));
+  fields.add("trace_steps", trace_steps, "how many steps the trace has", between(1, 1000));
 }
 
 void DataSection::list(FieldList& fields) {
@@ -133,7 +139,7 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   options.layout = config.parallel;
   QT_ASSIGN(options.grid, make_grid(world, config.parallel));
   options.target.threads =
-      config.train.threads > 0 ? static_cast<int>(config.train.threads) : omp_get_max_threads();
+      config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
   QT_TRY(validate(options));
   return options;
 }

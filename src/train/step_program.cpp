@@ -38,6 +38,19 @@ Result<StageCut> cut_of(const StepOptions& options) {
 
 }  // namespace
 
+std::string layout_name(const StepOptions& options) {
+  const Grid& grid = options.grid;
+  std::vector<std::string> axes;
+  if (grid.dp > 1) axes.push_back(fmt::format("dp {} (ZeRO {})", grid.dp, options.layout.zero));
+  if (grid.tp > 1) axes.push_back(fmt::format("tp {}", grid.tp));
+  if (grid.pp > 1) {
+    axes.push_back(fmt::format("pp {}", grid.pp));
+    if (options.layout.schedule != "1f1b")
+      axes.back() += fmt::format(" ({} {})", options.layout.schedule, options.layout.interleave);
+  }
+  return axes.empty() ? "one rank" : fmt::format("{}", fmt::join(axes, " x "));
+}
+
 Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model));
   QT_TRY(validate(options.model, options.batch, options.grid.tp));

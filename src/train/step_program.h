@@ -34,6 +34,9 @@ struct StepOptions {
   }
 };
 
+// "dp 2 (ZeRO 1) x tp 2 x pp 2 (interleaved)": the axes that are there.
+std::string layout_name(const StepOptions& options);
+
 // Refuses options that cannot be compiled, with the reason and what would work.
 Status validate(const StepOptions& options);
 

@@ -1,5 +1,5 @@
-// The proof that the programs of all ranks fit together: that it accepts what we compile, for worlds
-// nobody here could start, and finds each kind of mistake.
+// The proof that the programs of all ranks fit together: that it accepts what we compile, for
+// worlds nobody here could start, and finds each kind of mistake.
 #include "program/world_verifier.h"
 
 #include <algorithm>
@@ -103,9 +103,9 @@ TEST(WorldVerifier, FindsCollectivesInAnotherOrder) {
   for (auto& item : traces[1].items) {
     if (item.kind == OpKind::kReduceScatter) reductions.push_back(&item);
   }
-  const auto other =
-      std::find_if(reductions.begin(), reductions.end(),
-                   [&](const auto* item) { return item->bytes != reductions[0]->bytes; });
+  const auto other = std::find_if(reductions.begin(), reductions.end(), [&](const auto* item) {
+    return item->bytes != reductions[0]->bytes;
+  });
   ASSERT_NE(other, reductions.end());
   std::swap(reductions[0]->bytes, (*other)->bytes);
   EXPECT_THAT(verify_world(traces), Contains(HasSubstr("not the same collective")));
