@@ -22,7 +22,9 @@ void BatchSection::list(FieldList& fields) {
   fields.add("accumulate", accumulate, "micro-batches whose gradients are added up for one step",
              between(1, 1 << 16));
   fields.add("source", source, "tokens of the encoder's input", between(3, 1 << 20));
-  fields.add("target", target, "tokens of the decoder; 0: what the objective makes of the source",
+  fields.add("target", target,
+             "tokens of the decoder; 0: what the objective makes of the source, rounded up to a "
+             "multiple of 8",
              between(0, 1 << 20));
 }
 
@@ -110,12 +112,10 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   if (config.batch.target == 0) {
     QT_ASSIGN(const SpanCounts counts,
               fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
-    options.batch.target = counts.target_length();
+    // Some tokens that do not count make the length one that tensor-parallel ranks can share out
+    // evenly. The same under every layout: dropout is drawn by position.
+    options.batch.target = (counts.target_length() + 7) / 8 * 8;
     options.batch.padded = counts.source_length() != config.batch.source;
-    // Tensor-parallel ranks share out the tokens: a few more that do not count make it come out
-    // even.
-    while (options.batch.micro_batch * options.batch.target % config.parallel.tp != 0)
-      ++options.batch.target;
   }
   options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
 
