@@ -17,5 +17,11 @@ void add_plan(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
+void add_tokenize(CLI::App& app, Action& action);
+void add_tokenizer(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+
+// The subcommands of `data`.
+void add_data_build(CLI::App& data, Action& action);
 
 }  // namespace quintet

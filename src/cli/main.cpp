@@ -30,6 +30,9 @@ int run(int argc, char** argv) {
   add_inspect(app, action);
   add_verify(app, action);
   add_config(app, action);
+  add_data(app, action);
+  add_tokenize(app, action);
+  add_tokenizer(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -51,6 +51,11 @@ Status Encoder::encode(std::string_view text, Buffer<std::int32_t>& out) {
   return {};
 }
 
+void Encoder::trim_memory() {
+  if (unigram_ != nullptr) unigram_->trim_memory();
+  ids_ = {};
+}
+
 std::int64_t Encoder::unknown_characters() const {
   return unigram_ != nullptr ? unigram_->unknown_characters() : unknown_;
 }

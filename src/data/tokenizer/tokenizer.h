@@ -54,6 +54,8 @@ class Encoder {
 
   // Appends the ids of a text. Only the library's models can fail.
   Status encode(std::string_view text, Buffer<std::int32_t>& out);
+  // Gives back the working memory that an unusually long text took.
+  void trim_memory();
   // Characters outside the vocabulary in all texts so far.
   std::int64_t unknown_characters() const;
 

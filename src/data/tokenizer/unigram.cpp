@@ -182,6 +182,15 @@ void UnigramEncoder::encode(std::string_view text, Buffer<std::int32_t>& out) {
   encode_stretches(std::span(stretches).first(count), out);
 }
 
+void UnigramEncoder::trim_memory() {
+  constexpr std::size_t kKept = std::size_t{1} << 16;
+  normalized_ = {};
+  codes_.shrink(kKept);
+  offsets_.shrink(kKept);
+  positions_.shrink(kKept);
+  if (tokens_.capacity() > kKept) tokens_ = {};
+}
+
 void UnigramEncoder::encode_stretches(std::span<const Stretch> stretches,
                                       Buffer<std::int32_t>& out) {
   const float* const scores = model_->scores_.data();

@@ -75,6 +75,8 @@ class UnigramEncoder {
 
   // Appends the ids of a text.
   void encode(std::string_view text, Buffer<std::int32_t>& out);
+  // Gives back the working memory that an unusually long text took.
+  void trim_memory();
   // Characters that no piece covers, in all texts so far.
   std::int64_t unknown_characters() const { return unknown_characters_; }
 
