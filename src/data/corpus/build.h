@@ -51,6 +51,7 @@ struct BuildReport {
   std::int64_t bad_lines = 0;
   std::vector<std::string> first_bad_lines;  // a few, for people
   bool already_complete = false;             // nothing had to be done
+  double seconds = 0;                        // that it took, the loading of the tokenizer aside
 };
 
 // What a build meets of the world; tests put other things here.
@@ -62,5 +63,21 @@ struct BuildEnvironment {
 };
 
 Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnvironment& environment);
+
+struct ImportOptions {
+  // Megatron's datasets, without .bin and .idx, each with its language.
+  struct Dataset {
+    std::string language;
+    Path prefix;
+  };
+  std::vector<Dataset> datasets;
+  Path output;
+  Path tokenizer;  // that their ids are of
+  std::int64_t sentinels = 100;
+  std::int64_t shard_tokens = std::int64_t{1} << 28;
+};
+
+// Makes a corpus of what is already tokenized.
+Result<Manifest> import_corpus(const ImportOptions& options, FileStore& files);
 
 }  // namespace quintet

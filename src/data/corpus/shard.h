@@ -118,6 +118,8 @@ class Shard {
   std::uint64_t documents() const { return documents_; }
 
   TokenSpan range(std::uint64_t begin, std::uint64_t end) const;
+  // All of them, as they are in the file.
+  std::span<const std::byte> token_bytes() const { return token_file_.bytes(); }
   // Documents are found by number, or by a token that is in them.
   std::uint64_t document_begin(std::uint64_t document) const {
     return document == 0 ? 0 : document_end(document - 1);
