@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build make git
   libopenblas-openmp-dev   # GEMM; the OpenMP build shares our threads instead of starting its own
   libopenmpi-dev openmpi-bin
-  libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
+  libfmt-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libbenchmark-dev
   libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
   libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums

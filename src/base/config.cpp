@@ -1,78 +1,16 @@
 #include "base/config.h"
 
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <optional>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include "base/text.h"
 
 namespace quintet {
 namespace {
 
-std::string describe(const ConfigScalar& value) {
-  struct Visitor {
-    std::string operator()(bool v) const { return v ? "true" : "false"; }
-    std::string operator()(std::int64_t v) const { return fmt::format("{}", v); }
-    std::string operator()(double v) const {
-      if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
-      std::string text = fmt::format("{}", v);
-      // TOML tells a float from an integer by its point or exponent.
-      if (text.find_first_of(".en") == std::string::npos) text += ".0";
-      return text;
-    }
-    std::string operator()(const std::string& v) const {
-      std::string out = "\"";
-      for (const char c : v) {
-        if (c == '"' || c == '\\') {
-          out += '\\';
-          out += c;
-        } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
-      }
-      return out + "\"";
-    }
-    std::string operator()(const std::vector<std::string>& v) const {
-      std::vector<std::string> parts;
-      for (const std::string& part : v) parts.push_back((*this)(part));
-      return fmt::format("[{}]", fmt::join(parts, ", "));
-    }
-  };
-  return std::visit(Visitor{}, value);
-}
-
-std::optional<ConfigScalar> scalar_of(const toml::node& node) {
-  if (const auto* v = node.as_boolean()) return v->get();
-  if (const auto* v = node.as_integer()) return v->get();
-  if (const auto* v = node.as_floating_point()) return v->get();
-  if (const auto* v = node.as_string()) return v->get();
-  if (const auto* array = node.as_array()) {
-    std::vector<std::string> parts;
-    for (const toml::node& element : *array) {
-      const auto* part = element.as_string();
-      if (part == nullptr) return std::nullopt;
-      parts.push_back(part->get());
-    }
-    return parts;
-  }
-  return std::nullopt;
-}
-
-std::string position(const std::string& origin, const toml::source_region& source) {
-  return fmt::format("{}:{}", origin, source.begin.line);
-}
-
 Error wrong_type(const Field& field, const ConfigValue& value, std::string_view expected) {
-  return usage_error("{}: {} = {} is not {} ({})", value.origin, field.key, describe(value.value),
+  return usage_error("{}: {} = {} is not {} ({})", value.origin, field.key, to_toml(value.value),
                      expected, field.doc);
 }
 
@@ -86,8 +24,8 @@ Status check_number(const Field& field, const ConfigValue& value, double number)
   } else {
     range = fmt::format("between {} and {}", field.limits.min, field.limits.max);
   }
-  return usage_error("{}: {} = {}: expected {} ({})", value.origin, field.key,
-                     describe(value.value), range, field.doc);
+  return usage_error("{}: {} = {}: expected {} ({})", value.origin, field.key, to_toml(value.value),
+                     range, field.doc);
 }
 
 struct Setter {
@@ -165,29 +103,14 @@ Error unknown_key(const std::string& key, const ConfigValue& value, const FieldL
 }  // namespace
 
 Result<ConfigValues> parse_config(std::string_view text, const std::string& origin) {
-  const toml::parse_result parsed = toml::parse(text);
-  if (!parsed) {
-    const toml::parse_error& error = parsed.error();
-    return usage_error("{}: not valid TOML: {}", position(origin, error.source()),
-                       error.description());
-  }
+  QT_ASSIGN(std::vector<TomlEntry> entries, parse_toml(text, origin));
   ConfigValues values;
-  for (const auto& [section, node] : parsed.table()) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr) {
-      return usage_error("{}: {} is outside a section; write it under [section]",
-                         position(origin, node.source()), section.str());
+  for (TomlEntry& entry : entries) {
+    const std::string where = fmt::format("{}:{}", origin, entry.line);
+    if (entry.section.empty()) {
+      return usage_error("{}: {} is outside a section; write it under [section]", where, entry.key);
     }
-    for (const auto& [name, value] : *table) {
-      const std::string key = fmt::format("{}.{}", section.str(), name.str());
-      const std::string where = position(origin, value.source());
-      auto scalar = scalar_of(value);
-      if (!scalar) {
-        return usage_error("{}: {} must be a boolean, a number, a string or a list of strings",
-                           where, key);
-      }
-      values[key] = {std::move(*scalar), where};
-    }
+    values[entry.section + "." + entry.key] = {std::move(entry.value), where};
   }
   return values;
 }
@@ -199,13 +122,9 @@ Status parse_assignment(std::string_view text, ConfigValues& values) {
     return usage_error("--set {}: expected section.key=value", text);
   }
   const std::string_view given = text.substr(equals + 1);
-  ConfigScalar scalar = std::string(given);
-  if (const toml::parse_result parsed = toml::parse(fmt::format("v = {}", given)); parsed) {
-    if (parsed.table().size() == 1) {
-      if (auto typed = scalar_of(*parsed.table().get("v"))) scalar = std::move(*typed);
-    }
-  }
-  values[std::string(key)] = {std::move(scalar), "--set"};
+  auto parsed = parse_toml_value(given);
+  TomlValue value = parsed.ok() ? std::move(parsed).value() : TomlValue(std::string(given));
+  values[std::string(key)] = {std::move(value), "--set"};
   return {};
 }
 
@@ -244,9 +163,9 @@ std::string config_to_toml(const FieldList& fields, bool with_docs) {
       }
       out += '\n';
     }
-    const ConfigScalar value =
-        std::visit([](const auto* target) { return ConfigScalar(*target); }, field.target);
-    out += fmt::format("{} = {}\n", field.key.substr(dot + 1), describe(value));
+    const TomlValue value =
+        std::visit([](const auto* target) { return TomlValue(*target); }, field.target);
+    out += fmt::format("{} = {}\n", field.key.substr(dot + 1), to_toml(value));
   }
   return out;
 }

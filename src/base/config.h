@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/toml.h"
 
 namespace quintet {
 
@@ -68,15 +69,13 @@ class FieldList {
   std::vector<Field> fields_;
 };
 
-using ConfigScalar =
-    std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
 struct ConfigValue {
-  ConfigScalar value;
+  TomlValue value;
   std::string origin;  // "run.toml:12" or "--set", for error messages
 };
 using ConfigValues = std::map<std::string, ConfigValue>;  // by "section.name"
 
-// Reads a TOML document of one level of tables. `origin` names it in errors.
+// Reads a TOML document (toml.h). `origin` names it in errors.
 Result<ConfigValues> parse_config(std::string_view text, const std::string& origin);
 // Reads "section.name=value" into `values`, replacing what is there. A bare word is a string.
 Status parse_assignment(std::string_view text, ConfigValues& values);

@@ -5,30 +5,62 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include <omp.h>
 
 #if defined(__SANITIZE_THREAD__)
-// libgomp is not instrumented, so ThreadSanitizer does not see its fork and join. Telling it about
-// them here keeps real races between bodies visible and the runtime's own synchronisation silent.
-extern "C" void __tsan_acquire(void*);
-extern "C" void __tsan_release(void*);
-#define QT_TSAN_ACQUIRE(address) __tsan_acquire(address)
-#define QT_TSAN_RELEASE(address) __tsan_release(address)
-#else
-#define QT_TSAN_ACQUIRE(address) static_cast<void>(address)
-#define QT_TSAN_RELEASE(address) static_cast<void>(address)
+#include <thread>
+#include <vector>
 #endif
 
 namespace quintet {
 
+#if defined(__SANITIZE_THREAD__)
+// ThreadSanitizer cannot see how libgomp synchronises its team and would report every region. Under
+// it the team is plain threads: the bodies, which are what it should look at, stay the same.
+inline thread_local bool in_team = false;
+
+template <class Body>
+void run_team(int threads, const Body& body) {
+  std::vector<std::thread> team;
+  for (int thread = 0; thread < threads; ++thread) {
+    team.emplace_back([&body, thread] {
+      in_team = true;
+      body(thread);
+    });
+  }
+  for (std::thread& member : team) member.join();
+}
+inline bool inside_team() {
+  return in_team;
+}
+#else
+// Calls body(thread) on each of `threads` threads and waits for all of them.
+template <class Body>
+void run_team(int threads, const Body& body) {
+#pragma omp parallel num_threads(threads)
+  body(omp_get_thread_num());
+}
+inline bool inside_team() {
+  return omp_in_parallel() != 0;
+}
+#endif
+
 // Threads a parallel_for may use now.
 inline int thread_count() {
-  return omp_in_parallel() ? 1 : omp_get_max_threads();
+  return inside_team() ? 1 : omp_get_max_threads();
 }
 
-// Calls body(begin, end, thread) over [0, count) cut at multiples of `grain`; at most one call a
+// Elements an elementwise kernel should have for each thread: waking one up takes microseconds.
+inline constexpr std::int64_t kElementGrain = 1 << 14;
+// The same in rows of `cols` elements.
+inline std::int64_t row_grain(std::int64_t cols) {
+  return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(cols, 1));
+}
+
+// Calls body(begin, end, thread) over [0, count) cut at multiples of `grain`, at most once a
 // thread.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
@@ -38,40 +70,26 @@ void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
     if (count > 0) body(std::int64_t{0}, count, 0);
     return;
   }
-  char fork = 0, join = 0;
-  QT_TSAN_RELEASE(&fork);
-#pragma omp parallel num_threads(threads)
-  {
-    QT_TSAN_ACQUIRE(&fork);
-    const int thread = omp_get_thread_num();
+  run_team(threads, [&](int thread) {
     const std::int64_t begin = grains * thread / threads * grain;
     const std::int64_t end = std::min(count, grains * (thread + 1) / threads * grain);
     if (begin < end) body(begin, end, thread);
-    QT_TSAN_RELEASE(&join);
-  }
-  QT_TSAN_ACQUIRE(&join);
+  });
 }
 
 // Calls body(item, thread) for every item of [0, count), handed out one by one: for items of
-// unequal cost.
+// unequal cost. `share` = false does them all on the calling thread, for work too small to share.
 template <class Body>
-void parallel_items(std::int64_t count, const Body& body) {
-  const int threads = static_cast<int>(std::min<std::int64_t>(thread_count(), count));
+void parallel_items(std::int64_t count, bool share, const Body& body) {
+  const int threads = share ? static_cast<int>(std::min<std::int64_t>(thread_count(), count)) : 1;
   if (threads <= 1) {
     for (std::int64_t i = 0; i < count; ++i) body(i, 0);
     return;
   }
-  char fork = 0, join = 0;
-  QT_TSAN_RELEASE(&fork);
-#pragma omp parallel num_threads(threads)
-  {
-    QT_TSAN_ACQUIRE(&fork);
-    const int thread = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1) nowait
-    for (std::int64_t i = 0; i < count; ++i) body(i, thread);
-    QT_TSAN_RELEASE(&join);
-  }
-  QT_TSAN_ACQUIRE(&join);
+  std::atomic<std::int64_t> next{0};
+  run_team(threads, [&](int thread) {
+    for (std::int64_t i = next++; i < count; i = next++) body(i, thread);
+  });
 }
 
 // Sums body(begin, end) over fixed blocks of [0, count), always in the same order: the result is
@@ -81,7 +99,7 @@ template <class Body>
 double reduce_in_blocks(std::int64_t count, const Body& body) {
   double partial[kReduceBlocks] = {};
   const std::int64_t blocks = std::min(kReduceBlocks, (count + 4095) / 4096);
-  parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
+  parallel_for(blocks, 4, [&](std::int64_t first, std::int64_t last, int) {
     for (std::int64_t block = first; block < last; ++block) {
       partial[block] = body(count * block / blocks, count * (block + 1) / blocks);
     }

@@ -65,7 +65,8 @@ class [[nodiscard]] Result {
     return std::get<0>(state_);
   }
   const T& value() const& { return const_cast<Result*>(this)->value(); }
-  T&& value() && { return std::move(value()); }
+  // By value: a reference into a temporary would dangle in `for (x : f().value())`.
+  T value() && { return std::move(value()); }
 
  private:
   std::variant<T, Error> state_;

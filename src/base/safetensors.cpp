@@ -198,19 +198,32 @@ Result<std::vector<float>> Safetensors::read_float(const std::string& name,
                                                    const std::vector<std::int64_t>& shape) const {
   QT_TRY(check_float(name, shape));
   const SafetensorsEntry& entry = entries_.at(name);
+  std::vector<float> values(entry.bytes.size() /
+                            (entry.dtype == "F32" ? sizeof(float) : sizeof(bf16)));
+  copy_floats(name, 0, values);
+  return values;
+}
+
+void Safetensors::copy_floats(const std::string& name, std::int64_t first,
+                              std::span<float> values) const {
+  if (values.empty()) return;
+  const SafetensorsEntry& entry = entries_.at(name);
+  const bool wide = entry.dtype == "F32";
+  const std::size_t element = wide ? sizeof(float) : sizeof(bf16);
+  const std::size_t begin = static_cast<std::size_t>(first) * element;
+  QT_CHECK(begin + values.size() * element <= entry.bytes.size(), "elements [{}, +{}) of {}", first,
+           values.size(), name);
   // The bytes need not be aligned: they are copied before they are looked at.
-  if (entry.dtype == "F32") {
-    std::vector<float> values(entry.bytes.size() / sizeof(float));
-    if (!values.empty()) std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
-    return values;
+  const std::byte* from = entry.bytes.data() + begin;
+  if (wide) {
+    std::memcpy(values.data(), from, values.size() * sizeof(float));
+    return;
   }
-  std::vector<float> values(entry.bytes.size() / sizeof(bf16));
   for (std::size_t i = 0; i < values.size(); ++i) {
     bf16 value;
-    std::memcpy(&value, entry.bytes.data() + i * sizeof(bf16), sizeof(bf16));
+    std::memcpy(&value, from + i * sizeof(bf16), sizeof(bf16));
     values[i] = value;
   }
-  return values;
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(

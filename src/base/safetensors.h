@@ -38,6 +38,8 @@ class Safetensors {
   // Its values as float32; checked first.
   Result<std::vector<float>> read_float(const std::string& name,
                                         const std::vector<std::int64_t>& shape) const;
+  // Elements [first, first + values.size()) of a tensor that check_float() found good.
+  void copy_floats(const std::string& name, std::int64_t first, std::span<float> values) const;
 
  private:
   Safetensors() = default;

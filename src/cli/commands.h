@@ -13,9 +13,11 @@ namespace quintet {
 using Action = std::function<Status()>;
 
 void add_train(CLI::App& app, Action& action);
+void add_launch(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);

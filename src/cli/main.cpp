@@ -1,15 +1,26 @@
+#include <cstdio>
 #include <exception>
 #include <new>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
+#include "parallel/communicator.h"
 
 namespace quintet {
 namespace {
 
+// What all ranks of a run find at the same time is said once.
+bool all_ranks_know(ErrorCode code) {
+  return code == ErrorCode::kUsage || code == ErrorCode::kMismatch ||
+         code == ErrorCode::kNonFinite || code == ErrorCode::kInterrupted;
+}
+
 int report(const Error& error) {
-  fmt::print(stderr, "quintet: {}\n", error.message);
+  if (launcher_rank() == 0 || !all_ranks_know(error.code)) {
+    fmt::print(stderr, "quintet: {}\n", error.message);
+  }
   return static_cast<int>(error.code);
 }
 
@@ -26,9 +37,11 @@ int run(int argc, char** argv) {
       "5 loss not finite, 6 out of memory, 7 input/output, 8 a rank was lost, 130 interrupted.");
   Action action;
   add_train(app, action);
+  add_launch(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
+  add_bench(app, action);
   add_config(app, action);
   add_data(app, action);
   add_tokenize(app, action);
@@ -46,12 +59,17 @@ int run(int argc, char** argv) {
 }  // namespace quintet
 
 int main(int argc, char** argv) {
+  int code = 0;
   try {
-    return quintet::run(argc, argv);
+    code = quintet::run(argc, argv);
   } catch (const std::bad_alloc&) {
-    return quintet::report({quintet::ErrorCode::kOutOfMemory, "the system refused memory"});
+    code = quintet::report({quintet::ErrorCode::kOutOfMemory, "the system refused memory"});
   } catch (const std::exception& error) {
-    return quintet::report({quintet::ErrorCode::kInternal,
+    code = quintet::report({quintet::ErrorCode::kInternal,
                             fmt::format("internal error, please report it: {}", error.what())});
   }
+  if (code == 0) return 0;
+  // Without the usual farewell, in which MPI would wait for ranks that may not come.
+  std::fflush(nullptr);
+  ::_exit(code);
 }

@@ -59,6 +59,7 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "predict the memory of a run, to the byte, without running it");
   auto options = std::make_shared<RunOptions>(*command);
+  options->add_ranks(*command);
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "for programs");
   command->footer(
@@ -67,7 +68,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->callback([options, json, &action] {
     action = [options, json]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());
-      QT_ASSIGN(const StepOptions step, step_options(config));
+      QT_ASSIGN(const StepOptions step, step_options(config, options->ranks()));
       const DryRun plan = dry_run(compile_step(step));
       if (*json) {
         fmt::print("{}\n", to_json(step, plan).dump(2));

@@ -15,7 +15,16 @@ RunOptions::RunOptions(CLI::App& command) {
   shortcut(command, "--precision", "train.precision", "fp32 or bf16");
   shortcut(command, "--recompute", "train.recompute", "none, selective or full");
   shortcut(command, "--optimizer", "optimizer.name", "adamw or adafactor");
+  shortcut(command, "--tp", "parallel.tp", "tensor-parallel ranks");
+  shortcut(command, "--pp", "parallel.pp", "pipeline stages");
+  shortcut(command, "--zero", "parallel.zero", "ZeRO stage, 0 to 3");
+  shortcut(command, "--schedule", "parallel.schedule", "1f1b or interleaved");
+  shortcut(command, "--interleave", "parallel.interleave", "pieces of the model on each stage");
   shortcut(command, "--threads", "train.threads", "CPU threads (0: one a core)");
+}
+
+void RunOptions::add_ranks(CLI::App& command) {
+  command.add_option("--ranks", ranks_, "ranks the run would have")->check(CLI::Range(1, 1 << 20));
 }
 
 void RunOptions::shortcut(CLI::App& command, const std::string& flag, const std::string& key,

@@ -19,12 +19,16 @@ class RunOptions {
 
   // File first, then shortcuts, then --set.
   Result<RunConfig> load() const;
+  // For commands that describe a run without being started on its ranks: --ranks.
+  void add_ranks(CLI::App& command);
+  std::int64_t ranks() const { return ranks_; }
 
  private:
   void shortcut(CLI::App& command, const std::string& flag, const std::string& key,
                 const std::string& doc);
 
   std::string file_;
+  std::int64_t ranks_ = 1;
   std::vector<std::string> assignments_;
   std::vector<std::pair<std::string, std::unique_ptr<std::string>>>
       shortcuts_;  // key, value if given

@@ -8,12 +8,19 @@ void add_train(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("train", "train a model");
   auto options = std::make_shared<RunOptions>(*command);
   command->footer(
-      "Example: quintet train --model tiny --set train.steps=500 --set output.folder=runs/first");
+      "Alone: quintet train --model tiny --set train.steps=500 --set output.folder=runs/first\n"
+      "On 4 ranks: quintet launch -n 4 -- train --tp 2 --zero 1  (or mpirun, or srun)");
   command->callback([options, &action] {
     action = [options]() -> Status {
+      const std::unique_ptr<World> world = join_world();
       QT_ASSIGN(RunConfig config, options->load());
-      QT_ASSIGN(const TrainResult result, train(std::move(config)));
-      fmt::print("trained to step {}, final loss {:.4f}\n", result.steps, result.final_loss);
+      QT_ASSIGN(const TrainResult result, train(std::move(config), *world));
+      if (world->rank() != 0) return {};
+      fmt::print("trained to step {}, final loss {:.4f}", result.steps, result.final_loss);
+      if (result.optimal_loss > 0) {
+        fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);
+      }
+      fmt::print("\n");
       return {};
     };
   });

@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include "cli/commands.h"
+#include "parallel/watchdog.h"
 #include "train/golden.h"
 
 namespace quintet {
@@ -11,6 +12,7 @@ struct VerifyOptions {
   std::string folder;
   std::string precision = "fp32", recompute = "none";
   std::int32_t accumulate = 1;
+  LayoutConfig layout;
   bool json = false, all = false;
 };
 
@@ -62,7 +64,19 @@ Status run(const VerifyOptions& options) {
   QT_ASSIGN(golden.recompute, parse_recompute(options.recompute));
   golden.accumulate = options.accumulate;
   golden.target.threads = omp_get_max_threads();
-  QT_ASSIGN(const GoldenReport report, check_golden(options.folder, golden));
+  golden.layout = options.layout;
+  const std::unique_ptr<World> world = join_world();
+  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+            Watchdog::start(*world, options.layout.timeout));
+  auto checked = check_golden(options.folder, golden, *world);
+  if (!checked.ok()) watchdog->fail(checked.error().message);
+  QT_ASSIGN(const GoldenReport report, std::move(checked));
+  const bool passed = world->minimum(world->rank() != 0 || report.passed() ? 1 : 0) == 1;
+  watchdog->finish();
+  if (world->rank() != 0) {
+    if (passed) return {};
+    return make_error(ErrorCode::kMismatch, "values are outside their tolerance");
+  }
   if (options.json) {
     const nlohmann::ordered_json json = {{"passed", report.passed()},
                                          {"tolerances",
@@ -79,7 +93,7 @@ Status run(const VerifyOptions& options) {
   } else {
     print(report, options.all);
   }
-  if (report.passed()) return {};
+  if (passed) return {};
   return make_error(ErrorCode::kMismatch, "{}: values are outside their tolerance", options.folder);
 }
 
@@ -101,6 +115,14 @@ void add_verify(CLI::App& app, Action& action) {
       ->add_option("--accumulate", options->accumulate,
                    "split each batch into so many micro-batches")
       ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--tp", options->layout.tp,
+                      "tensor-parallel ranks (started by mpirun, srun or launch)");
+  command->add_option("--pp", options->layout.pp, "pipeline stages");
+  command->add_option("--zero", options->layout.zero, "ZeRO stage")->check(CLI::Range(0, 3));
+  command->add_option("--schedule", options->layout.schedule, "1f1b or interleaved")
+      ->check(CLI::IsMember({"1f1b", "interleaved"}));
+  command->add_option("--interleave", options->layout.interleave,
+                      "pieces of the model on each stage");
   command->add_flag("--json", options->json, "for programs");
   command->add_flag("--all", options->all, "every gradient and every step, not only the worst");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

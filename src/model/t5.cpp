@@ -10,7 +10,8 @@
 #include "program/ops/embedding.h"
 
 // Shapes in the comments: b sequences, s source tokens, t target tokens, d = d_model, A = heads *
-// d_kv, f = d_ff, V = vocabulary.
+// d_kv, f = d_ff, V = vocabulary; A', f', V' are this rank's part. A hidden state is [b, s, d], or
+// under tensor parallelism [b s / tp, d]: this rank's tokens.
 
 namespace quintet {
 namespace {
@@ -22,11 +23,16 @@ using Group = std::vector<Weight>;
 // The models' own sizes are multiples of it; odd ones leave gaps, which stay zero.
 constexpr std::int64_t kGroupAlignment = 8;
 
+std::int64_t aligned_up(std::int64_t size) {
+  return (size + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment;
+}
+
 // Adds a unit and returns one view for each group.
 std::vector<TensorId> add_unit(Program& program, const std::string& name, std::vector<Group> groups,
-                               const ModelOptions& options) {
+                               std::int32_t chunk, const ModelOptions& options) {
   Unit unit;
   unit.name = name;
+  unit.chunk = chunk;
   struct Span {
     std::int64_t offset;
     Shape shape;
@@ -34,22 +40,22 @@ std::vector<TensorId> add_unit(Program& program, const std::string& name, std::v
   };
   std::vector<Span> spans;
   for (Group& group : groups) {
-    unit.size = (unit.size + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment;
-    Span span{unit.size, group.front().shape, group.front().name};
+    unit.size = aligned_up(unit.size);
+    const bool vector = group.front().shape.rank() == 1;
+    Span span{unit.size, {}, group.front().name};
     std::int64_t rows = 0;
+    const std::int64_t cols = group.front().cols;
     for (Weight& weight : group) {
       weight.offset = unit.size;
-      unit.size += weight.shape.numel();
-      rows += weight.shape.rows();
+      unit.size += weight.size();
+      rows += weight.stored_rows;
       unit.weights.push_back(std::move(weight));
     }
-    if (group.size() > 1) {
-      span.shape = Shape{rows, span.shape.cols()};
-      span.name += fmt::format("(+{})", group.size() - 1);
-    }
+    span.shape = vector ? Shape{cols} : Shape{rows, cols};
+    if (group.size() > 1) span.name += fmt::format("(+{})", group.size() - 1);
     spans.push_back(std::move(span));
   }
-  unit.size = (unit.size + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment;
+  unit.size = aligned_up(unit.size);
 
   std::vector<TensorId> views;
   if (unit.size > 0) {
@@ -73,30 +79,34 @@ std::vector<TensorId> add_unit(Program& program, const std::string& name, std::v
 class T5Emitter {
  public:
   T5Emitter(Program& program, const T5Config& config, const BatchShape& shape,
-            const ModelOptions& options)
-      : program_(program), b_(program), config_(config), shape_(shape), options_(options) {}
+            const ModelOptions& options, const std::vector<std::int32_t>& tensor_group,
+            const StageCut& cut)
+      : program_(program),
+        b_(program),
+        config_(config),
+        shape_(shape),
+        options_(options),
+        cut_(cut),
+        tp_(program.place.tp_size),
+        tp_rank_(program.place.tp),
+        tp_group_(program.group_of("tp", tensor_group)) {}
 
   void emit() {
     add_io();
-    begin("embedding", {{{"shared.weight", {config_.vocab_size, config_.d_model}, 0, 1.0}}});
+    begin("embedding", {vocabulary_weight("shared.weight", 1.0)}, cut_.encoder.front());
     const TensorId table = weights_[0];
-    TensorId x = b_.emit_one("encoder.embedded", OpKind::kEmbedding, NoAttrs{},
-                             {table, program_.io.source_ids});  // [b, s, d]
-    x = drop(x, "encoder.dropout");
-    const TensorId memory = emit_encoder(x);  // [b, s, d]
-
-    begin("decoder.embedding", {});
-    TensorId y = b_.emit_one("decoder.embedded", OpKind::kEmbedding, NoAttrs{},
-                             {table, program_.io.target_ids});  // [b, t, d]
-    y = drop(y, "decoder.dropout");
+    const TensorId x = embed(table, program_.io.source_ids, "encoder");
+    const TensorId memory = emit_encoder(x);
+    begin("decoder.embedding", {}, cut_.decoder.front());
+    TensorId y = embed(table, program_.io.target_ids, "decoder");
     y = emit_decoder(y, memory);
     emit_head(y, table);
   }
 
  private:
   // Starts a unit: ops emitted from here on belong to it; its weights' views are in weights_.
-  void begin(const std::string& name, std::vector<Group> groups) {
-    weights_ = add_unit(program_, name, std::move(groups), options_);
+  void begin(const std::string& name, std::vector<Group> groups, std::int32_t chunk) {
+    weights_ = add_unit(program_, name, std::move(groups), chunk, options_);
     b_.tag = Tag{.phase = Phase::kForward,
                  .method = Method::kCompute,
                  .unit = static_cast<std::int16_t>(program_.units.size() - 1),
@@ -124,20 +134,124 @@ class T5Emitter {
     label_count_ = b_.emit_one("label_count", OpKind::kCountLabels, NoAttrs{}, {io.labels});
   }
 
-  Group weight(const std::string& name, Shape shape, double init_std) const {
-    return {{name, shape, 0, init_std}};
-  }
-  Group norm_weight(const std::string& name) const { return weight(name, {config_.d_model}, 0); }
+  // --- Weights
+  // -------------------------------------------------------------------------------------
 
-  // x + dropout(value), or value alone; nothing is emitted at rate 0 without an addend.
-  TensorId drop(TensorId value, const std::string& name, TensorId addend = kNone) {
-    if (config_.dropout == 0 && addend == kNone) return value;
+  // Not split: every tensor-parallel rank has it.
+  static Weight whole(const std::string& name, Shape shape, double init_std) {
+    Weight w;
+    w.name = name;
+    w.shape = shape;
+    w.init_std = init_std;
+    w.rows = w.stored_rows = shape.rows();
+    w.cols = shape.cols();
+    return w;
+  }
+  Weight split_rows(const std::string& name, Shape shape, double init_std) const {
+    Weight w = whole(name, shape, init_std);
+    w.split = tp_ > 1;
+    w.stored_rows = (shape.rows() + tp_ - 1) / tp_;
+    w.row0 = std::min(w.stored_rows * tp_rank_, shape.rows());
+    w.rows = std::min(w.stored_rows, shape.rows() - w.row0);
+    return w;
+  }
+  Weight split_cols(const std::string& name, Shape shape, double init_std) const {
+    Weight w = whole(name, shape, init_std);
+    w.split = tp_ > 1;
+    w.cols = shape.cols() / tp_;
+    w.col0 = w.cols * tp_rank_;
+    return w;
+  }
+  Group norm_weight(const std::string& name) const { return {whole(name, {config_.d_model}, 0)}; }
+  Group vocabulary_weight(const std::string& name, double init_std) const {
+    return {split_rows(name, {config_.vocab_size, config_.d_model}, init_std)};
+  }
+
+  // The weights of one attention, as groups: the projections that read the same input are one
+  // product.
+  std::vector<Group> attention_groups(const std::string& prefix, bool cross) const {
+    const std::int64_t d = config_.d_model, inner = config_.inner();
+    const double dd = static_cast<double>(d);
+    const Weight q = split_rows(prefix + ".q.weight", {inner, d},
+                                1 / std::sqrt(dd * static_cast<double>(config_.d_kv)));
+    const Weight k = split_rows(prefix + ".k.weight", {inner, d}, 1 / std::sqrt(dd));
+    const Weight v = split_rows(prefix + ".v.weight", {inner, d}, 1 / std::sqrt(dd));
+    const Weight o =
+        split_cols(prefix + ".o.weight", {d, inner}, 1 / std::sqrt(static_cast<double>(inner)));
+    if (cross) return {{q}, {k, v}, {o}};
+    return {{q, k, v}, {o}};
+  }
+  std::vector<Group> feed_forward_groups(const std::string& prefix) const {
+    const std::int64_t d = config_.d_model, f = config_.d_ff;
+    const double in_std = 1 / std::sqrt(static_cast<double>(d));
+    const Weight out =
+        split_cols(prefix + ".wo.weight", {d, f}, 1 / std::sqrt(static_cast<double>(f)));
+    if (!config_.gated) return {{split_rows(prefix + ".wi.weight", {f, d}, in_std)}, {out}};
+    return {{split_rows(prefix + ".wi_0.weight", {f, d}, in_std),
+             split_rows(prefix + ".wi_1.weight", {f, d}, in_std)},
+            {out}};
+  }
+  static void append(std::vector<Group>& to, std::vector<Group> from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  }
+
+  // --- Crossing between "all tokens, part of the width" and "part of the tokens, whole width"
+  // --------
+
+  TensorId collective(OpKind kind, TensorId x, Shape shape, const std::string& name) {
+    b_.stream = Stream::kTensorComm;
+    b_.tag.method = Method::kTensor;
+    const TensorId out = b_.emit_one(name, kind,
+                                     CollectiveAttrs{.group = tp_group_,
+                                                     .group_size = static_cast<std::int32_t>(tp_),
+                                                     .reduction = Reduction::kSum,
+                                                     .shape = shape},
+                                     {x});
+    b_.stream = Stream::kCompute;
+    b_.tag.method = Method::kCompute;
+    return out;
+  }
+  // This rank's tokens -> all tokens, [b, length, d].
+  TensorId gather(TensorId x, std::int64_t length, const std::string& name) {
+    if (tp_ == 1) return x;
+    return collective(OpKind::kAllGather, x, {shape_.micro_batch, length, config_.d_model},
+                      name + ".gathered");
+  }
+  // Partial sums over all tokens -> sums over this rank's tokens.
+  TensorId scatter(TensorId partial, const std::string& name) {
+    if (tp_ == 1) return partial;
+    const Shape shape = program_.tensor(partial).shape;
+    return collective(OpKind::kReduceScatter, partial, {shape.rows() / tp_, shape.cols()},
+                      name + ".scattered");
+  }
+
+  // --- Layers
+  // --------------------------------------------------------------------------------------
+
+  // addend + dropout(value), or value alone; nothing is emitted at rate 0 without an addend. `cols`
+  // is the width of the whole, of which value has a part if its rows are all tokens.
+  TensorId drop(TensorId value, const std::string& name, std::int64_t cols,
+                TensorId addend = kNone) {
+    if (config_.dropout == 0) {
+      return addend == kNone ? value : b_.emit_one(name, OpKind::kAdd, NoAttrs{}, {value, addend});
+    }
     const Shape& shape = program_.tensor(value).shape;
+    const bool part_of_tokens = tp_ > 1 && shape.cols() == cols;
     DropoutAttrs attrs{.rate = static_cast<float>(config_.dropout),
                        .seed = options_.seed,
                        .site = stream_of(name),
-                       .index = {.row_offset = 0, .col_offset = 0, .cols = shape.cols()}};
+                       .index = {.row_offset = part_of_tokens ? tp_rank_ * shape.rows() : 0,
+                                 .rows = part_of_tokens ? tp_ * shape.rows() : shape.rows(),
+                                 .col_offset = shape.cols() == cols ? 0 : tp_rank_ * shape.cols(),
+                                 .cols = cols}};
     return b_.emit_one(name, OpKind::kDropout, attrs, {value, program_.io.step, addend});
+  }
+
+  TensorId embed(TensorId table, TensorId ids, const std::string& stack) {
+    const Weight& weight = program_.units.front().weights.front();
+    TensorId x = b_.emit_one(stack + ".embedded", OpKind::kEmbedding, EmbeddingAttrs{weight.row0},
+                             {table, ids});
+    return drop(scatter(x, stack + ".embedded"), stack + ".dropout", config_.d_model);
   }
 
   // y = x W^T
@@ -145,10 +259,11 @@ class T5Emitter {
     return b_.emit_one(name, OpKind::kMatmul,
                        MatmulAttrs{.transpose_a = false, .transpose_b = true}, {x, weight, addend});
   }
-  // residual + dropout(x W^T): the sum rides along with the product when nothing is dropped.
+  // residual + dropout(x W^T): the sum rides along with the product where it can.
   TensorId project_back(TensorId x, TensorId weight, TensorId residual, const std::string& name) {
-    if (config_.dropout == 0) return linear(x, weight, name, residual);
-    return drop(linear(x, weight, name + ".product"), name, residual);
+    if (config_.dropout == 0 && tp_ == 1) return linear(x, weight, name, residual);
+    const TensorId product = scatter(linear(x, weight, name + ".product"), name);
+    return drop(product, name, config_.d_model, residual);
   }
 
   TensorId norm(TensorId x, TensorId weight, const std::string& name) {
@@ -160,14 +275,15 @@ class T5Emitter {
   TensorId attend(TensorId q, TensorId kv, TensorId bias, bool causal, bool mask_lengths,
                   const std::string& name) {
     AttentionAttrs attrs;
-    attrs.heads = static_cast<std::int32_t>(config_.num_heads);
+    attrs.heads = static_cast<std::int32_t>(config_.num_heads / tp_);
     attrs.head_dim = static_cast<std::int32_t>(config_.d_kv);
     attrs.causal = causal;
     if (bias != kNone) {
       attrs.buckets = static_cast<std::int32_t>(config_.relative_buckets);
       attrs.max_distance = static_cast<std::int32_t>(config_.relative_max_distance);
     }
-    attrs.global_heads = attrs.heads;
+    attrs.global_heads = static_cast<std::int32_t>(config_.num_heads);
+    attrs.first_head = static_cast<std::int32_t>(tp_rank_) * attrs.heads;
     attrs.dropout_rate = static_cast<float>(config_.dropout);
     attrs.dropout_seed = options_.seed;
     attrs.dropout_site = stream_of(name);
@@ -177,110 +293,100 @@ class T5Emitter {
                    {kCreate, kCreate})[0];
   }
 
-  // The weights of one attention, as groups: the projections that read the same input are one
-  // product.
-  std::vector<Group> attention_groups(const std::string& prefix, bool cross) const {
-    const std::int64_t d = config_.d_model, inner = config_.inner();
-    const double dd = static_cast<double>(d);
-    const Weight q{
-        prefix + ".q.weight", {inner, d}, 0, 1 / std::sqrt(dd * static_cast<double>(config_.d_kv))};
-    const Weight k{prefix + ".k.weight", {inner, d}, 0, 1 / std::sqrt(dd)};
-    const Weight v{prefix + ".v.weight", {inner, d}, 0, 1 / std::sqrt(dd)};
-    const Weight o{prefix + ".o.weight", {d, inner}, 0, 1 / std::sqrt(static_cast<double>(inner))};
-    if (cross) return {{q}, {k, v}, {o}};
-    return {{q, k, v}, {o}};
-  }
-  std::vector<Group> feed_forward_groups(const std::string& prefix) const {
-    const std::int64_t d = config_.d_model, f = config_.d_ff;
-    const double in_std = 1 / std::sqrt(static_cast<double>(d));
-    const Weight out{prefix + ".wo.weight", {d, f}, 0, 1 / std::sqrt(static_cast<double>(f))};
-    if (!config_.gated) return {{{prefix + ".wi.weight", {f, d}, 0, in_std}}, {out}};
-    return {{{prefix + ".wi_0.weight", {f, d}, 0, in_std},
-             {prefix + ".wi_1.weight", {f, d}, 0, in_std}},
-            {out}};
-  }
-
-  TensorId feed_forward(TensorId x, TensorId norm_w, TensorId wi, TensorId wo,
+  TensorId feed_forward(TensorId x, std::int64_t length, TensorId norm_w, TensorId wi, TensorId wo,
                         const std::string& name) {
-    const TensorId n = norm(x, norm_w, name + ".ff_norm");           // [b, s, d]
-    const TensorId h = linear(n, wi, name + ".ff_in");               // [b, s, 2f]
-    TensorId g = b_.emit_one(name + ".ff_act", OpKind::kActivation,  // [b, s, f]
+    const TensorId n = norm(x, norm_w, name + ".ff_norm");
+    const TensorId h =
+        linear(gather(n, length, name + ".ff_norm"), wi, name + ".ff_in");  // [b, s, 2f']
+    TensorId g = b_.emit_one(name + ".ff_act", OpKind::kActivation,         // [b, s, f']
                              ActivationAttrs{config_.nonlinearity, config_.gated}, {h});
-    g = drop(g, name + ".ff_dropout");
-    return project_back(g, wo, x, name + ".ff_out");  // [b, s, d]
+    g = drop(g, name + ".ff_dropout", config_.d_ff);
+    return project_back(g, wo, x, name + ".ff_out");
   }
 
-  TensorId self_attention(TensorId x, TensorId norm_w, TensorId qkv_w, TensorId o_w, TensorId bias,
-                          bool causal, const std::string& name) {
-    const TensorId n = norm(x, norm_w, name + ".attn_norm");                       // [b, s, d]
-    const TensorId qkv = linear(n, qkv_w, name + ".qkv");                          // [b, s, 3A]
-    const TensorId a = attend(qkv, kNone, bias, causal, !causal, name + ".attn");  // [b, s, A]
-    return project_back(a, o_w, x, name + ".attn_out");                            // [b, s, d]
+  TensorId self_attention(TensorId x, std::int64_t length, TensorId norm_w, TensorId qkv_w,
+                          TensorId o_w, TensorId bias, bool causal, const std::string& name) {
+    const TensorId n = norm(x, norm_w, name + ".attn_norm");
+    const TensorId qkv =
+        linear(gather(n, length, name + ".attn_norm"), qkv_w, name + ".qkv");      // [b, s, 3A']
+    const TensorId a = attend(qkv, kNone, bias, causal, !causal, name + ".attn");  // [b, s, A']
+    return project_back(a, o_w, x, name + ".attn_out");
   }
 
-  TensorId bias_table(const std::string& stack) {
+  TensorId bias_table(const std::string& stack, std::int32_t chunk) {
     begin(stack + ".bias",
-          {weight(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                  {config_.relative_buckets, config_.num_heads},
-                  1 / std::sqrt(static_cast<double>(config_.d_model)))});
+          {{split_cols(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                       {config_.relative_buckets, config_.num_heads},
+                       1 / std::sqrt(static_cast<double>(config_.d_model)))}},
+          chunk);
     return weights_[0];
   }
 
-  static void append(std::vector<Group>& to, std::vector<Group> from) {
-    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-  }
-
+  // Norm weights come first in a unit: they are what tensor-parallel ranks have in common, one run.
   TensorId emit_encoder(TensorId x) {
-    const TensorId bias = bias_table("encoder");
+    const TensorId bias = bias_table("encoder", cut_.encoder.front());
     for (std::int64_t i = 0; i < config_.encoder_layers; ++i) {
       const std::string hf = fmt::format("encoder.block.{}.layer", i);
       const std::string name = fmt::format("encoder.{}", i);
       const bool last = i + 1 == config_.encoder_layers;
-      std::vector<Group> groups = {norm_weight(hf + ".0.layer_norm.weight")};
-      append(groups, attention_groups(hf + ".0.SelfAttention", false));
-      groups.push_back(norm_weight(hf + ".1.layer_norm.weight"));
-      append(groups, feed_forward_groups(hf + ".1.DenseReluDense"));
+      std::vector<Group> groups = {norm_weight(hf + ".0.layer_norm.weight"),
+                                   norm_weight(hf + ".1.layer_norm.weight")};
       if (last) groups.push_back(norm_weight("encoder.final_layer_norm.weight"));
-      begin(name, std::move(groups));
-      x = self_attention(x, weights_[0], weights_[1], weights_[2], bias, false, name);
-      x = feed_forward(x, weights_[3], weights_[4], weights_[5], name);
-      if (last) x = drop(norm(x, weights_[6], "encoder.out"), "encoder.final_dropout");
+      const std::size_t norms = groups.size();
+      append(groups, attention_groups(hf + ".0.SelfAttention", false));
+      append(groups, feed_forward_groups(hf + ".1.DenseReluDense"));
+      begin(name, std::move(groups), cut_.encoder[static_cast<std::size_t>(i)]);
+      const std::vector<TensorId> w = weights_;
+      x = self_attention(x, shape_.source, w[0], w[norms], w[norms + 1], bias, false, name);
+      x = feed_forward(x, shape_.source, w[1], w[norms + 2], w[norms + 3], name);
+      if (last) x = drop(norm(x, w[2], "encoder.out"), "encoder.final_dropout", config_.d_model);
     }
     return x;
   }
 
   TensorId emit_decoder(TensorId y, TensorId memory) {
-    const TensorId bias = bias_table("decoder");
+    const TensorId bias = bias_table("decoder", cut_.decoder.front());
+    TensorId gathered = kNone;
     for (std::int64_t i = 0; i < config_.decoder_layers; ++i) {
       const std::string hf = fmt::format("decoder.block.{}.layer", i);
       const std::string name = fmt::format("decoder.{}", i);
-      std::vector<Group> groups = {norm_weight(hf + ".0.layer_norm.weight")};
+      std::vector<Group> groups = {norm_weight(hf + ".0.layer_norm.weight"),
+                                   norm_weight(hf + ".1.layer_norm.weight"),
+                                   norm_weight(hf + ".2.layer_norm.weight")};
       append(groups, attention_groups(hf + ".0.SelfAttention", false));
-      groups.push_back(norm_weight(hf + ".1.layer_norm.weight"));
       append(groups, attention_groups(hf + ".1.EncDecAttention", true));
-      groups.push_back(norm_weight(hf + ".2.layer_norm.weight"));
       append(groups, feed_forward_groups(hf + ".2.DenseReluDense"));
-      begin(name, std::move(groups));
-      y = self_attention(y, weights_[0], weights_[1], weights_[2], bias, true, name);
+      const std::int32_t chunk = cut_.decoder[static_cast<std::size_t>(i)];
+      begin(name, std::move(groups), chunk);
+      const std::vector<TensorId> w = weights_;
+      y = self_attention(y, shape_.target, w[0], w[3], w[4], bias, true, name);
 
-      const TensorId n = norm(y, weights_[3], name + ".cross_norm");               // [b, t, d]
-      const TensorId q = linear(n, weights_[4], name + ".cross_q");                // [b, t, A]
-      const TensorId kv = linear(memory, weights_[5], name + ".cross_kv");         // [b, s, 2A]
-      const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");  // [b, t, A]
-      y = project_back(a, weights_[6], y, name + ".cross_out");                    // [b, t, d]
-      y = feed_forward(y, weights_[7], weights_[8], weights_[9], name);
+      // The encoder's output is gathered once for each piece of the pipeline, not once for each
+      // layer; so its gradient is reduced once, too.
+      if (i == 0 || cut_.decoder[static_cast<std::size_t>(i - 1)] != chunk) {
+        gathered = gather(memory, shape_.source, fmt::format("encoder.out.{}", chunk));
+      }
+      const TensorId n =
+          gather(norm(y, w[1], name + ".cross_norm"), shape_.target, name + ".cross_norm");
+      const TensorId q = linear(n, w[5], name + ".cross_q");                       // [b, t, A']
+      const TensorId kv = linear(gathered, w[6], name + ".cross_kv");              // [b, s, 2A']
+      const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");  // [b, t, A']
+      y = project_back(a, w[7], y, name + ".cross_out");
+      y = feed_forward(y, shape_.target, w[2], w[8], w[9], name);
     }
     return y;
   }
 
   void emit_head(TensorId y, TensorId table) {
+    const Weight embedding = program_.units.front().weights.front();
     std::vector<Group> groups = {norm_weight("decoder.final_layer_norm.weight")};
     if (!config_.tied_head) {
-      groups.push_back(weight("lm_head.weight", {config_.vocab_size, config_.d_model},
-                              1 / std::sqrt(static_cast<double>(config_.d_model))));
+      groups.push_back(
+          vocabulary_weight("lm_head.weight", 1 / std::sqrt(static_cast<double>(config_.d_model))));
     }
-    begin("head", std::move(groups));
-    y = drop(norm(y, weights_[0], "decoder.out"), "decoder.final_dropout");
+    begin("head", std::move(groups), cut_.head);
+    y = drop(norm(y, weights_[0], "decoder.out"), "decoder.final_dropout", config_.d_model);
+    y = gather(y, shape_.target, "decoder.out");
     const TensorId head = config_.tied_head ? table : weights_[1];
     const TensorId d_head = program_.tensor(head).grad;
     LinearCrossEntropyAttrs attrs;
@@ -289,6 +395,9 @@ class T5Emitter {
                       ? static_cast<float>(1 / std::sqrt(static_cast<double>(config_.d_model)))
                       : 1;
     attrs.z_loss = static_cast<float>(options_.z_loss);
+    attrs.first_word = embedding.row0;
+    attrs.words = embedding.rows;
+    attrs.group = tp_group_;
     const TensorId loss = program_.io.loss;
     b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
             {y, head, program_.io.labels, label_count_, loss, d_head}, {loss, kCreate, d_head});
@@ -298,7 +407,8 @@ class T5Emitter {
   // weights.
   std::int64_t default_chunk() const {
     const std::int64_t tokens = shape_.micro_batch * shape_.target;
-    return std::clamp<std::int64_t>((std::int64_t{64} << 20) / (4 * config_.vocab_size), 16,
+    const std::int64_t words = (config_.vocab_size + tp_ - 1) / tp_;
+    return std::clamp<std::int64_t>((std::int64_t{64} << 20) / (4 * words), 16,
                                     std::max<std::int64_t>(tokens, 16));
   }
 
@@ -307,13 +417,16 @@ class T5Emitter {
   const T5Config& config_;
   const BatchShape& shape_;
   const ModelOptions& options_;
+  const StageCut& cut_;
+  const std::int64_t tp_, tp_rank_;
+  const std::int32_t tp_group_;
   std::vector<TensorId> weights_;
   TensorId label_count_ = kNone;
 };
 
 }  // namespace
 
-Status validate(const BatchShape& shape) {
+Status validate(const T5Config& config, const BatchShape& shape, std::int64_t tp) {
   for (const auto& [key, value] : {std::pair{"micro-batch", shape.micro_batch},
                                    {"source", shape.source},
                                    {"target", shape.target}}) {
@@ -321,12 +434,28 @@ Status validate(const BatchShape& shape) {
       return usage_error("{} = {}: expected 1 to {}", key, value, 1 << 20);
     }
   }
+  const auto divides = [&](const char* what, std::int64_t value) -> Status {
+    if (value % tp == 0) return {};
+    std::string possible;
+    for (std::int64_t candidate = 1; candidate <= value && candidate <= 64; ++candidate) {
+      if (value % candidate == 0)
+        possible += fmt::format("{}{}", possible.empty() ? "" : ", ", candidate);
+    }
+    return usage_error("tp = {} does not divide {} = {}; tp can be {}", tp, what, value, possible);
+  };
+  QT_TRY(divides("num_heads", config.num_heads));
+  QT_TRY(divides("d_ff", config.d_ff));
+  QT_TRY(divides("micro_batch x source tokens", shape.micro_batch * shape.source));
+  QT_TRY(divides("micro_batch x target tokens", shape.micro_batch * shape.target));
   return {};
 }
 
-Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options) {
+Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options,
+                const Place& place, const std::vector<std::int32_t>& tensor_group,
+                const StageCut& cut) {
   Program program;
-  T5Emitter(program, config, shape, options).emit();
+  program.place = place;
+  T5Emitter(program, config, shape, options, tensor_group, cut).emit();
   return program;
 }
 

@@ -1,9 +1,16 @@
-// T5 written once: the forward graph of one micro-batch, with its weights and the loss. No
-// parallelism but the shapes of this rank's part.
+// T5 written once: the forward graph of one micro-batch, with its weights and the loss, for one
+// rank. The only parallelism in it is tensor parallelism, as shapes and the collectives between
+// them; a rank alone has neither.
+//
+// Under tensor parallelism each rank has some heads, some of the feed-forward's width and some of
+// the words. Between these regions, where every token is for itself (norms, residual sums,
+// dropout), each rank has some of the tokens: a product's partial results are reduce-scattered over
+// the tokens, and gathered again before the next product.
 #pragma once
 
 #include <cstdint>
 
+#include "model/stages.h"
 #include "model/t5_config.h"
 #include "program/program.h"
 
@@ -24,11 +31,16 @@ struct ModelOptions {
   std::uint64_t seed = 0;       // of the dropout masks
 };
 
-// Refuses batches that cannot be.
-Status validate(const BatchShape& shape);
+// Refuses batches that cannot be, and splits over `tp` tensor-parallel ranks that do not come out
+// even.
+Status validate(const T5Config& config, const BatchShape& shape, std::int64_t tp);
 
 // The forward program of one micro-batch, loss included: units, weights with their gradient
-// tensors, ops.
-Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options);
+// tensors, ops. `place` is the rank, `tensor_group` the world ranks it splits layers with; `cut`
+// says which piece of the pipeline each unit belongs to (all are emitted, the pipeline pass takes
+// its own).
+Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options,
+                const Place& place, const std::vector<std::int32_t>& tensor_group,
+                const StageCut& cut);
 
 }  // namespace quintet

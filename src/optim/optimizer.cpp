@@ -25,16 +25,17 @@ void OptimizerConfig::list(FieldList& fields) {
              "adafactor: multiply the learning rate with the weight's root mean square");
 }
 
-std::string master_name(const std::string& unit) {
-  return unit + ".master";
-}
-
 namespace {
+
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 class UpdateEmitter {
  public:
-  UpdateEmitter(Program& program, const OptimizerConfig& config)
-      : program_(program), b_(program), config_(config) {
+  UpdateEmitter(Program& program, const OptimizerConfig& config,
+                const std::vector<std::int32_t>& world)
+      : program_(program), b_(program), config_(config), world_(program.group_of("world", world)) {
     b_.tag =
         Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
   }
@@ -44,16 +45,18 @@ class UpdateEmitter {
     io.learning_rate = add("learning_rate", Shape{1}, Storage::kIo);
     io.grad_norm = add("grad_norm", Shape{1}, Storage::kIo);
     emit_scale();
-    for (std::size_t u = 0; u < program_.units.size(); ++u) {
-      if (program_.units[u].params == kNone) continue;
-      b_.tag.unit = static_cast<std::int16_t>(u);
-      const Unit unit = program_.units[u];
-      const TensorId master = master_of(unit);
-      const TensorId working = master == unit.params ? kNone : unit.params;
+    for (Shard& shard : program_.shards) {
+      b_.tag.unit = unit_of(shard);
+      shard.master = shard.working;
+      TensorId working = kNone;
+      if (program_.tensor(shard.working).dtype != DType::kF32) {
+        shard.master = add(shard.name + ".master", Shape{shard.size}, Storage::kOptimizer);
+        working = shard.working;
+      }
       if (config_.name == "adamw") {
-        emit_adamw(unit, master, working);
+        emit_adamw(shard, working);
       } else {
-        emit_adafactor(unit, master, working);
+        emit_adafactor(shard, working);
       }
     }
   }
@@ -62,61 +65,88 @@ class UpdateEmitter {
   TensorId add(const std::string& name, Shape shape, Storage storage) {
     return program_.add_tensor(Tensor{name, shape, DType::kF32, storage});
   }
-
-  TensorId master_of(const Unit& unit) {
-    if (program_.tensor(unit.params).dtype == DType::kF32) return unit.params;
-    return add(master_name(unit.name), Shape{unit.size}, Storage::kOptimizer);
+  static std::int16_t unit_of(const Shard& shard) {
+    return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1
+                                                                : shard.whole_pieces.front().unit);
   }
 
-  // The gaps that alignment leaves between groups of weights belong to no op: cleared here, where
-  // the norm is about to read the whole.
-  void clear_gaps(const Unit& unit) {
-    const std::int64_t element = size_of(program_.tensor(unit.grads).dtype);
-    std::int64_t end = 0;
-    const auto clear = [&](std::int64_t from, std::int64_t to) {
-      if (from == to) return;
-      const TensorId gap =
-          program_.add_view(unit.name + ".gap", unit.grads, from * element, {to - from});
-      b_.emit("", OpKind::kZero, NoAttrs{}, {}, {gap});
-    };
-    for (const Weight& weight : unit.weights) {
-      clear(end, weight.offset);
-      end = weight.offset + weight.shape.numel();
-    }
-    clear(end, unit.size);
+  // Adds up a tensor over a group of ranks, in place.
+  void all_reduce(TensorId t, std::int32_t group) {
+    if (group < 0) return;
+    b_.stream = Stream::kDataComm;
+    b_.tag.method = Method::kData;
+    b_.emit("", OpKind::kAllReduce,
+            CollectiveAttrs{
+                .group = group,
+                .group_size = static_cast<std::int32_t>(program_.groups[index(group)].ranks.size()),
+                .reduction = Reduction::kSum,
+                .shape = {}},
+            {t}, {t});
+    b_.stream = Stream::kCompute;
+    b_.tag.method = Method::kCompute;
   }
 
+  // The squared norm of all gradients: of each piece, one rank counts it.
   void emit_scale() {
-    std::int64_t count = 0;
-    for (const Unit& unit : program_.units) count += unit.params != kNone ? 1 : 0;
-    const TensorId squares = add("grad_squares", Shape{count}, Storage::kActivation);
-    std::int64_t slot = 0;
-    for (std::size_t u = 0; u < program_.units.size(); ++u) {
-      const Unit unit = program_.units[u];
-      if (unit.params == kNone) continue;
-      b_.tag.unit = static_cast<std::int16_t>(u);
-      clear_gaps(unit);
-      const TensorId square = program_.add_view(unit.name + ".square", squares, 4 * slot++, {1});
-      b_.emit("", OpKind::kSquaredNorm, NoAttrs{}, {unit.grads}, {square});
+    struct Run {
+      const Shard* shard;
+      std::int64_t begin, end;
+    };
+    std::vector<Run> runs;
+    for (const Shard& shard : program_.shards) {
+      bool open = false;
+      for (const ShardPiece& piece : shard.pieces) {
+        if (!piece.counted) {
+          open = false;
+        } else if (open) {
+          runs.back().end = piece.offset + piece.count;  // gaps between are zero
+        } else {
+          runs.push_back({&shard, piece.offset, piece.offset + piece.count});
+          open = true;
+        }
+      }
+    }
+    TensorId total = add("grad_square", Shape{1}, Storage::kActivation);
+    if (runs.empty()) {
+      b_.emit("", OpKind::kZero, NoAttrs{}, {}, {total});
+    } else {
+      const TensorId squares =
+          add("grad_squares", Shape{static_cast<std::int64_t>(runs.size())}, Storage::kActivation);
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        const auto& [shard, begin, end] = runs[i];
+        b_.tag.unit = unit_of(*shard);
+        const std::int64_t element = size_of(program_.tensor(shard->grad).dtype);
+        const TensorId grad = program_.add_view(shard->name + ".counted", shard->grad,
+                                                begin * element, Shape{end - begin});
+        const TensorId square = program_.add_view(shard->name + ".square", squares,
+                                                  4 * static_cast<std::int64_t>(i), {1});
+        b_.emit("", OpKind::kSquaredNorm, NoAttrs{}, {grad}, {square});
+      }
+      b_.tag.unit = -1;
+      b_.emit("", OpKind::kSum, NoAttrs{}, {squares}, {total});
     }
     b_.tag.unit = -1;
+    all_reduce(total, world_);
     scale_ = b_.emit("update", OpKind::kUpdateScale,
-                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, {squares},
+                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, {total},
                      {program_.io.grad_norm, kCreate})[update_scale::kScale];
   }
 
-  void emit_adamw(const Unit& unit, TensorId master, TensorId working) {
+  void emit_adamw(Shard& shard, TensorId working) {
     const AdamWAttrs attrs{static_cast<float>(config_.beta1), static_cast<float>(config_.beta2),
                            static_cast<float>(config_.epsilon),
                            static_cast<float>(config_.weight_decay)};
-    const TensorId m = add(unit.name + ".m", Shape{unit.size}, Storage::kOptimizer);
-    const TensorId v = add(unit.name + ".v", Shape{unit.size}, Storage::kOptimizer);
+    const TensorId m = add(shard.name + ".m", Shape{shard.size}, Storage::kOptimizer);
+    const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
+    shard.state = {m, v};
     b_.emit("", OpKind::kAdamW, attrs,
-            {unit.grads, scale_, program_.io.learning_rate, program_.io.step, master, m, v},
-            {master, m, v, working});
+            {shard.grad, scale_, program_.io.learning_rate, program_.io.step, shard.master, m, v},
+            {shard.master, m, v, working});
   }
 
-  void emit_adafactor(const Unit& unit, TensorId master, TensorId working) {
+  // One segment for every weight of the bucket, whether or not this rank has a run of it: the state
+  // is laid out alike on all ranks that share it.
+  AdafactorAttrs adafactor_attrs(const Shard& shard) const {
     AdafactorAttrs attrs;
     attrs.decay_rate = static_cast<float>(config_.decay_rate);
     attrs.epsilon1 = static_cast<float>(config_.epsilon1);
@@ -125,40 +155,62 @@ class UpdateEmitter {
     attrs.weight_decay = static_cast<float>(config_.weight_decay);
     attrs.scale_parameter = config_.scale_parameter;
     std::int64_t state_size = 0;
-    for (const Weight& weight : unit.weights) {
+    for (const ShardPiece& whole : shard.whole_pieces) {
+      const Weight& weight = program_.units[index(whole.unit)].weights[index(whole.weight)];
       AdafactorSegment segment;
-      segment.begin = weight.offset;
-      segment.end = weight.offset + weight.shape.numel();
       segment.rows = weight.shape.rows();
       segment.cols = weight.shape.cols();
       segment.factored = weight.shape.rank() >= 2;
+      segment.row0 = weight.row0;
+      segment.col0 = weight.col0;
+      segment.part_rows = weight.rows;
+      segment.part_cols = weight.cols;
+      segment.counted = weight.split || program_.place.tp == 0;
       segment.state = state_size;
       state_size += segment.state_size();
+      for (const ShardPiece& piece : shard.pieces) {
+        if (piece.unit != whole.unit || piece.weight != whole.weight) continue;
+        segment.begin = piece.offset;
+        segment.end = piece.offset + piece.count;
+        segment.first = piece.first;
+      }
       attrs.segments.push_back(segment);
     }
-    const TensorId state = add(unit.name + ".adafactor", Shape{state_size}, Storage::kOptimizer);
+    return attrs;
+  }
+
+  void emit_adafactor(Shard& shard, TensorId working) {
+    const AdafactorAttrs attrs = adafactor_attrs(shard);
+    const AdafactorSegment& last = attrs.segments.back();
+    const TensorId state =
+        add(shard.name + ".adafactor", Shape{last.state + last.state_size()}, Storage::kOptimizer);
+    shard.state = {state};
     const TensorId sums =
-        b_.emit_one(unit.name + ".sums", OpKind::kAdafactorSums, attrs, {unit.grads, scale_});
-    const TensorId factors = b_.emit(unit.name, OpKind::kAdafactorMoments, attrs,
+        b_.emit_one(shard.name + ".sums", OpKind::kAdafactorSums, attrs, {shard.grad, scale_});
+    all_reduce(sums, shard.group);
+    const TensorId factors = b_.emit(shard.name, OpKind::kAdafactorMoments, attrs,
                                      {sums, scale_, program_.io.step, state},
                                      {state, kCreate})[adafactor_moments::kFactors];
-    const TensorId squares = b_.emit_one(unit.name + ".rms", OpKind::kAdafactorRms, attrs,
-                                         {unit.grads, scale_, factors, master});
+    const TensorId squares = b_.emit_one(shard.name + ".rms", OpKind::kAdafactorRms, attrs,
+                                         {shard.grad, scale_, factors, shard.master});
+    all_reduce(squares, shard.group);
     b_.emit("", OpKind::kAdafactorApply, attrs,
-            {unit.grads, scale_, program_.io.learning_rate, factors, squares, master},
-            {master, working});
+            {shard.grad, scale_, program_.io.learning_rate, factors, squares, shard.master},
+            {shard.master, working});
   }
 
   Program& program_;
   Builder b_;
   const OptimizerConfig& config_;
+  const std::int32_t world_;
   TensorId scale_ = kNone;
 };
 
 }  // namespace
 
-void emit_update(Program& program, const OptimizerConfig& config) {
-  UpdateEmitter(program, config).emit();
+void emit_update(Program& program, const OptimizerConfig& config,
+                 const std::vector<std::int32_t>& world) {
+  UpdateEmitter(program, config, world).emit();
 }
 
 }  // namespace quintet

@@ -23,13 +23,11 @@ struct OptimizerConfig {
   void list(FieldList& fields);
 };
 
-// Appends the update to a scheduled program: adds io.learning_rate and io.grad_norm, the
-// optimizer's state as resident tensors, and the ops. The master weights are the float32 working
-// copy itself, or a tensor
-// "<unit>.master" of their own where the working copy is bf16.
-void emit_update(Program& program, const OptimizerConfig& config);
-
-// How a unit's optimizer tensors are called; checkpoints and initialisation find them so.
-std::string master_name(const std::string& unit);
+// Appends the update of a program's shards: adds io.learning_rate and io.grad_norm, the optimizer's
+// state as resident tensors, and the ops. The master weights are the float32 working copy itself,
+// or a tensor of their own where the working copy is bf16. `world` are all ranks: the gradient's
+// norm is taken over the whole model.
+void emit_update(Program& program, const OptimizerConfig& config,
+                 const std::vector<std::int32_t>& world);
 
 }  // namespace quintet

@@ -14,6 +14,7 @@ void autodiff(Program& program) {
     const OpDecl& decl = declaration(op.kind);
     if (decl.vjp == nullptr) continue;
     builder.tag = op.tag;
+    builder.stream = op.stream;
     builder.tag.phase = Phase::kBackward;
     VjpContext context(builder, op, pending);
     decl.vjp(context);

@@ -13,6 +13,7 @@ std::vector<TensorId> Builder::emit(const std::string& name, OpKind kind, Attrs 
   op.inputs = std::move(inputs);
   op.outputs = std::move(outputs);
   op.tag = tag;
+  op.stream = stream;
   const OpDecl& decl = declaration(op.kind);
   const std::vector<TensorSpec> specs = decl.infer({program_, op});
   QT_CHECK(op.outputs.size() <= specs.size(), "{} has {} results, {} asked for", decl.name,

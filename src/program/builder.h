@@ -17,6 +17,7 @@ class Builder {
 
   // Stamped on every op emitted from now on.
   Tag tag;
+  Stream stream = Stream::kCompute;
 
   // Appends an op; every kCreate among its outputs becomes a new activation named after `name`.
   // Returns the outputs.

@@ -12,7 +12,9 @@
 #include "program/ops/adafactor.h"
 #include "program/ops/adamw.h"
 #include "program/ops/attention.h"
+#include "program/ops/collectives.h"
 #include "program/ops/dropout.h"
+#include "program/ops/embedding.h"
 #include "program/ops/linear_cross_entropy.h"
 #include "program/ops/matmul.h"
 #include "program/ops/rms_norm.h"
@@ -43,25 +45,47 @@ enum class OpKind : std::uint8_t {
   kAdafactorRms,
   kAdafactorApply,
   kZero,
+  kSum,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kSend,
+  kRecv,
 };
-inline constexpr int kOpKindCount = 21;
+inline constexpr int kOpKindCount = 27;
+
+// Whether an op of this kind talks to other ranks and does nothing else.
+constexpr bool is_communication(OpKind kind) {
+  return kind >= OpKind::kAllReduce && kind <= OpKind::kRecv;
+}
 
 struct NoAttrs {
   template <class Visit>
   void visit(Visit&&) const {}
 };
 
-using Attrs =
-    std::variant<NoAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs, ActivationAttrs, DropoutAttrs,
-                 LinearCrossEntropyAttrs, UpdateScaleAttrs, AdamWAttrs, AdafactorAttrs>;
+using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs,
+                           ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs,
+                           AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs>;
 
 // Ops on one stream run in the order of the program; across streams only `Op::waits` orders them.
-enum class Stream : std::uint8_t { kCompute, kDataComm, kTensorComm, kPipelineComm, kCopy };
-inline constexpr int kStreamCount = 5;
+// The pipeline has a stream for each direction of each kind, so that no message waits behind
+// another it has nothing to do with.
+enum class Stream : std::uint8_t {
+  kCompute,
+  kDataComm,
+  kTensorComm,
+  kRecvForward,
+  kSendForward,
+  kRecvBackward,
+  kSendBackward,
+  kCopy
+};
+inline constexpr int kStreamCount = 8;
 
 constexpr std::string_view name_of(Stream stream) {
-  constexpr std::string_view kNames[kStreamCount] = {"compute", "dp-comm", "tp-comm", "pp-comm",
-                                                     "copy"};
+  constexpr std::string_view kNames[kStreamCount] = {"compute",  "dp-comm",  "tp-comm",  "recv-fwd",
+                                                     "send-fwd", "recv-bwd", "send-bwd", "copy"};
   return kNames[static_cast<int>(stream)];
 }
 

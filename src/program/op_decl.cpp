@@ -27,6 +27,12 @@ const OpDecl& declaration(OpKind kind) {
       &kAdafactorRmsDecl,
       &kAdafactorApplyDecl,
       &kZeroDecl,
+      &kSumDecl,
+      &kAllReduceDecl,
+      &kAllGatherDecl,
+      &kReduceScatterDecl,
+      &kSendDecl,
+      &kRecvDecl,
   };
   const OpDecl& decl = *kDecls.at(static_cast<std::size_t>(kind));
   QT_CHECK(decl.kind == kind, "the declaration table is out of order at {}", decl.name);

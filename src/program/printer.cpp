@@ -46,7 +46,7 @@ std::string result_text(const Program& program, TensorId id) {
 std::string to_string(const Program& program, const Op& op) {
   const Tag& tag = op.tag;
   std::string line = fmt::format(
-      "{:8}{:5} {:12} {:5} ", name_of(op.stream), name_of(tag.phase),
+      "{:8} {:5} {:12} {:5} ", name_of(op.stream), name_of(tag.phase),
       tag.unit < 0 ? std::string("-") : program.units.at(static_cast<std::size_t>(tag.unit)).name,
       tag.micro_batch < 0 ? std::string("-") : fmt::format("mb{}", tag.micro_batch));
   if (tag.method != Method::kCompute) line += fmt::format("[{}] ", name_of(tag.method));

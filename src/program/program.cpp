@@ -1,5 +1,7 @@
 #include "program/program.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quintet {
@@ -18,6 +20,17 @@ TensorId Program::add_view(std::string name, TensorId of, std::int64_t byte_offs
            "view {} [{}, +{}) leaves {} of {} bytes", view.name, view.base_offset, view.bytes(),
            tensor(base).name, tensor(base).bytes());
   return add_tensor(std::move(view));
+}
+
+std::int32_t Program::group_of(const std::string& name, const std::vector<std::int32_t>& ranks) {
+  if (ranks.size() <= 1) return -1;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].ranks == ranks) return static_cast<std::int32_t>(i);
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), place.rank);
+  QT_CHECK(self != ranks.end(), "rank {} is not in its own group {}", place.rank, name);
+  groups.push_back({name, ranks, static_cast<std::int32_t>(self - ranks.begin())});
+  return static_cast<std::int32_t>(groups.size() - 1);
 }
 
 TensorId Program::find(std::string_view name) const {

@@ -13,27 +13,75 @@
 
 namespace quintet {
 
-// One trained weight: the name and shape it has in a checkpoint, and its place in its unit.
+// One trained weight: the name and shape it has in a checkpoint, the part of it that this rank
+// computes with, and that part's place in its unit. A vector is seen as a matrix of one row.
 struct Weight {
   std::string name;
-  Shape shape;
+  Shape shape;          // of the whole weight
+  double init_std = 0;  // initial values are N(0, init_std); 0 means all ones
+
+  // Rows [row0, row0 + rows) and columns [col0, col0 + cols) of the whole.
+  std::int64_t row0 = 0, rows = 0, col0 = 0, cols = 0;
+  std::int64_t stored_rows = 0;  // rows, or more where all ranks of a group must have equally many
+  bool split = false;            // over the tensor-parallel ranks; else each of them has it whole
+
   std::int64_t offset = 0;  // elements into the unit's flat tensors
-  double init_std = 0;      // initial values are N(0, init_std); 0 means all ones
+  std::int64_t size() const { return stored_rows * cols; }
 };
 
 // Weights that are gathered, reduced and updated together: one layer, the embedding, the head. They
-// lie side by side in one flat tensor, and so do their gradients.
+// lie side by side in one flat tensor, and so do their gradients. A unit also stands for the ops
+// that compute with it; some have ops and no weights, some weights and no ops.
 struct Unit {
   std::string name;
   std::vector<Weight> weights;
   std::int64_t size = 0;  // elements of the flat tensors, padding included
   TensorId params = kNone, grads = kNone;
+  std::int32_t chunk = 0;  // the piece of the pipeline its ops belong to
+  std::vector<std::int32_t>
+      stages;  // pipeline stages that have its weights; more than one share them
+};
+
+// A run of elements of one weight (of the part this rank stores) inside a shard.
+struct ShardPiece {
+  std::int32_t unit = 0, weight = 0;
+  std::int64_t first = 0, count = 0;  // elements of the stored part
+  std::int64_t offset = 0;            // elements into the shard
+  bool counted = true;  // in the gradient's norm: of all ranks with this piece, one counts it
+};
+
+// What this rank updates: a flat range of parameters with its gradient and its optimizer state.
+// Which elements of which weights it is made of is data, read by the optimizer, by checkpoints and
+// by reports.
+struct Shard {
+  std::string name;
+  std::int64_t size = 0;  // elements
+  TensorId grad = kNone;
+  TensorId working = kNone;     // what the update writes for the next forward
+  TensorId master = kNone;      // float32; the working copy itself in fp32
+  std::vector<TensorId> state;  // moments and the like
+  std::vector<ShardPiece> pieces;
+  std::int32_t group = -1;  // ranks that together hold each weight once; -1: this rank alone does
+
+  std::vector<ShardPiece> whole_pieces;  // of the bucket this is a part of, over all its parts
+  // Where parameters are kept whole though each rank updates only its part: the whole, and the
+  // ranks among which the parts are gathered after the update.
+  TensorId whole = kNone;
+  std::int32_t gather_group = -1;
+};
+
+// Ranks that communicate, by world rank, and this rank's position among them.
+struct Group {
+  std::string name;
+  std::vector<std::int32_t> ranks;
+  std::int32_t index = 0;
 };
 
 // The rank this program is for, by its coordinates in the grid of ranks.
 struct Place {
   std::int32_t dp = 0, tp = 0, pp = 0;
   std::int32_t dp_size = 1, tp_size = 1, pp_size = 1;
+  std::int32_t rank = 0;  // in the world
 };
 
 // The tensors through which a step meets the host. The host writes the first group before a step
@@ -54,7 +102,9 @@ struct StepIo {
 struct Program {
   Place place;
   StepIo io;
+  std::vector<Group> groups;
   std::vector<Unit> units;
+  std::vector<Shard> shards;
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   std::int32_t micro_batches = 1;
@@ -82,6 +132,8 @@ struct Program {
   }
   // A view of `shape` at `byte_offset` of a tensor.
   TensorId add_view(std::string name, TensorId of, std::int64_t byte_offset, Shape shape);
+  // The group of these ranks, added if it is not there yet; -1 for this rank alone.
+  std::int32_t group_of(const std::string& name, const std::vector<std::int32_t>& ranks);
   // The tensor of that name, or kNone. Linear in the number of tensors: for set-up and tests.
   TensorId find(std::string_view name) const;
 };

@@ -12,8 +12,7 @@
 //   still
 //      needs. The only sharing allowed is the one an op's declaration permits (`in_place`).
 //
-// Across ranks (matching sends and receives, the same order of collectives, no cycle): belongs here
-// too, as a function over the programs of all ranks.
+// How the programs of several ranks fit together is world_verifier.h's business.
 #pragma once
 
 #include <string>

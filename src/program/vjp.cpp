@@ -1,5 +1,7 @@
 #include "program/vjp.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace quintet {
@@ -20,7 +22,12 @@ void VjpContext::contribute(int i, TensorId grad) {
   const auto at = static_cast<std::size_t>(in(i));
   if (pending_.size() <= at) pending_.resize(at + 1, kNone);
   if (pending_[at] != kNone) {
+    // The sum is arithmetic, whatever the op it belongs to.
+    const Stream stream = std::exchange(builder.stream, Stream::kCompute);
+    const Method method = std::exchange(builder.tag.method, Method::kCompute);
     grad = builder.emit_one(grad_name(i), OpKind::kAdd, NoAttrs{}, {pending_[at], grad});
+    builder.stream = stream;
+    builder.tag.method = method;
   }
   pending_[at] = grad;
 }

@@ -9,10 +9,18 @@
 #include <vector>
 
 #include "base/result.h"
+#include "parallel/communicator.h"
 #include "program/op_decl.h"
 #include "program/program.h"
 
 namespace quintet {
+
+// When an op ran, in seconds since its step began, and how long the rank stood still before it.
+struct OpTiming {
+  double start = 0, end = 0;
+  double blocked = 0;    // waiting for another op to finish before this one could start
+  OpId blocked_by = -1;  // the last of them
+};
 
 class Executor {
  public:
@@ -26,8 +34,10 @@ class Executor {
 
   // Executes the program once.
   virtual Status run() = 0;
-  // The same, and adds the seconds each op took to op_seconds[op]; slower, for profiles.
-  virtual Status run_timed(std::span<double> op_seconds) = 0;
+  // What the last run spent its time on, by op.
+  virtual std::span<const OpTiming> timings() const = 0;
+  // Bytes this rank sent in all runs so far, by op.
+  virtual std::vector<std::int64_t> bytes_sent() const = 0;
 
   // What the arena really takes, for comparison with the plan.
   virtual std::int64_t arena_bytes() const = 0;
@@ -46,8 +56,10 @@ class Executor {
   }
 };
 
-// The program must be planned for `target` and must outlive the executor. Fails when the device has
-// not enough free memory, before anything is allocated.
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target);
+// The program must be planned for `target` and must outlive the executor, as must the world. Called
+// by all ranks of the world together. Fails when the device has not enough free memory, before
+// anything is allocated.
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
+                                                    World& world);
 
 }  // namespace quintet

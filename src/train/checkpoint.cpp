@@ -36,19 +36,42 @@ std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder) {
   return all.back();
 }
 
-Status save_checkpoint(const Path& run_folder, std::int64_t step, const ModelState& state,
-                       const T5Config& model, const std::string& run_toml, std::int64_t keep) {
-  const Path final_folder = run_folder / kFolder / fmt::format("{}{:08}", kPrefix, step);
-  const Path partial = run_folder / kFolder / fmt::format("partial-{:08}", step);
-  std::error_code failure;
-  std::filesystem::remove_all(partial, failure);
-  QT_TRY(make_directories(partial));
-  QT_TRY(state.save(partial / "model.safetensors"));
-  QT_TRY(state.save_optimizer(partial / "optimizer.safetensors"));
-  QT_TRY(write_file(partial / "config.json", to_hf_config(model)));
-  QT_TRY(write_file(partial / "run.toml", run_toml));
+CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step) {
+  return {run_folder / kFolder / fmt::format("{}{:08}", kPrefix, step), step};
+}
+
+namespace {
+
+Status write_descriptions(const Path& folder, std::int64_t step, const T5Config& model,
+                          const std::string& run_toml) {
+  QT_TRY(write_file(folder / "config.json", to_hf_config(model)));
+  QT_TRY(write_file(folder / "run.toml", run_toml));
   const nlohmann::json info = {{"format", 1}, {"step", step}};
-  QT_TRY(write_file(partial / "state.json", info.dump(2) + "\n"));
+  return write_file(folder / "state.json", info.dump(2) + "\n");
+}
+
+}  // namespace
+
+Status save_checkpoint(const Path& run_folder, std::int64_t step, const World& world,
+                       const ModelState& state, const T5Config& model, const std::string& run_toml,
+                       std::int64_t keep) {
+  const Path final_folder = checkpoint_at(run_folder, step).folder;
+  const Path partial = run_folder / kFolder / fmt::format("partial-{:08}", step);
+  const bool writes = world.rank() == 0;
+  std::error_code failure;
+  Status prepared;
+  if (writes) {
+    std::filesystem::remove_all(partial, failure);
+    prepared = make_directories(partial);
+  }
+  // All ranks take part in gathering the values, whatever happens to the files on rank 0.
+  const Status weights = state.save(partial / "model.safetensors");
+  const Status optimizer = state.save_optimizer(partial / "optimizer.safetensors");
+  if (!writes) return {};
+  QT_TRY(prepared);
+  QT_TRY(weights);
+  QT_TRY(optimizer);
+  QT_TRY(write_descriptions(partial, step, model, run_toml));
   std::filesystem::remove_all(final_folder, failure);
   std::filesystem::rename(partial, final_folder, failure);
   if (failure)

@@ -21,10 +21,14 @@ struct CheckpointInfo {
 // The newest complete checkpoint below a run's folder.
 std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder);
 
+// The checkpoint of a step, which must be there.
+CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step);
+
 // Writes one beside its final place and renames it, then removes all but the newest `keep` (0:
-// keeps all).
-Status save_checkpoint(const Path& run_folder, std::int64_t step, const ModelState& state,
-                       const T5Config& model, const std::string& run_toml, std::int64_t keep);
+// keeps all). Called by all ranks together; rank 0 writes.
+Status save_checkpoint(const Path& run_folder, std::int64_t step, const World& world,
+                       const ModelState& state, const T5Config& model, const std::string& run_toml,
+                       std::int64_t keep);
 
 // Puts weights and optimizer state back. Refuses checkpoints of another model or optimizer.
 Status load_checkpoint(const CheckpointInfo& checkpoint, ModelState& state);

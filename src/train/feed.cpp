@@ -3,27 +3,33 @@
 namespace quintet {
 namespace {
 
+// Other pipeline stages may be the ones that need it.
 void write_part(Executor& executor, TensorId tensor, std::int32_t index,
                 const std::vector<std::int32_t>& values) {
+  if (tensor == kNone) return;
   executor.write(tensor, index * static_cast<std::int64_t>(values.size() * sizeof(std::int32_t)),
                  std::as_bytes(std::span(values)));
 }
 
 }  // namespace
 
-Status feed(Executor& executor, std::int32_t index, const Batch& batch, std::int64_t vocab_size) {
-  QT_TRY(check_ids(batch, vocab_size));
+Status feed(Executor& executor, std::int32_t index, const Batch& batch,
+            const StepOptions& options) {
+  QT_TRY(check_ids(batch, options.model.vocab_size));
+  if (!batch.lengths.empty() && !options.batch.padded) {
+    return bad_input("a batch with sequences shorter than {} in a run compiled for full ones",
+                     batch.source_length);
+  }
   const StepIo& io = executor.program().io;
   write_part(executor, io.source_ids, index, batch.source);
   write_part(executor, io.target_ids, index, batch.target);
   write_part(executor, io.labels, index, batch.labels);
-  if (io.source_lengths != kNone) {
-    const std::vector<std::int32_t> full(static_cast<std::size_t>(batch.sequences),
-                                         static_cast<std::int32_t>(batch.source_length));
-    write_part(executor, io.source_lengths, index, batch.lengths.empty() ? full : batch.lengths);
-  } else if (!batch.lengths.empty()) {
-    return bad_input("a batch with sequences shorter than {} in a run compiled for full ones",
-                     batch.source_length);
+  if (io.source_lengths != kNone && batch.lengths.empty()) {
+    write_part(executor, io.source_lengths, index,
+               std::vector(static_cast<std::size_t>(batch.sequences),
+                           static_cast<std::int32_t>(batch.source_length)));
+  } else {
+    write_part(executor, io.source_lengths, index, batch.lengths);
   }
   return {};
 }

@@ -4,12 +4,13 @@
 #include "base/result.h"
 #include "data/batch.h"
 #include "runtime/executor.h"
+#include "train/step_program.h"
 
 namespace quintet {
 
-// Writes micro-batch `index` of the next step. Refuses ids outside the vocabulary and lengths
-// outside the source, before anything is written.
-Status feed(Executor& executor, std::int32_t index, const Batch& batch, std::int64_t vocab_size);
+// Writes what this rank needs of micro-batch `index` of the next step. Refuses ids outside the
+// vocabulary and lengths outside the source, before anything is written.
+Status feed(Executor& executor, std::int32_t index, const Batch& batch, const StepOptions& options);
 
 struct StepResult {
   double loss = 0;  // cross-entropy, mean over the counted labels of the step

@@ -110,8 +110,8 @@ Status number(const Json& object, const char* key, const std::string& origin, do
 
 class GoldenCheck {
  public:
-  GoldenCheck(Path folder, const GoldenOptions& options)
-      : folder_(std::move(folder)), options_(options) {}
+  GoldenCheck(Path folder, const GoldenOptions& options, World& world)
+      : folder_(std::move(folder)), options_(options), world_(world) {}
 
   Result<GoldenReport> run() {
     QT_TRY(read());
@@ -144,45 +144,50 @@ class GoldenCheck {
       }
       batches_.push_back(std::move(batch));
     }
-    if (batches_[0].sequences % options_.accumulate != 0) {
-      return usage_error("{} sequences a batch cannot be split into {} micro-batches",
-                         batches_[0].sequences, options_.accumulate);
+    QT_ASSIGN(grid_, make_grid(world_.size(), options_.layout));
+    const std::int64_t shares = std::int64_t{options_.accumulate} * grid_.dp;
+    if (batches_[0].sequences % shares != 0) {
+      return usage_error(
+          "{} sequences a batch cannot be split over {} data-parallel ranks x {} micro-batches",
+          batches_[0].sequences, grid_.dp, options_.accumulate);
     }
-    return {};
+    return validate(step_options());
   }
 
   StepOptions step_options() const {
     StepOptions options;
     options.model = config_;
-    options.batch = {batches_[0].sequences / options_.accumulate, batches_[0].source_length,
-                     batches_[0].target_length, true};
+    options.batch = {batches_[0].sequences / options_.accumulate / grid_.dp,
+                     batches_[0].source_length, batches_[0].target_length, true};
     options.accumulate = options_.accumulate;
     options.options.dtype = options.options.grad_dtype = options_.dtype;
     options.recompute = options_.recompute;
+    options.layout = options_.layout;
+    options.grid = grid_;
     options.target = options_.target;
     return options;
   }
 
-  Status feed_batch(Executor& executor, const Batch& batch) const {
-    const std::int64_t rows = batch.sequences / options_.accumulate;
+  Status feed_batch(Executor& executor, const Batch& batch, const StepOptions& options) const {
     for (std::int32_t m = 0; m < options_.accumulate; ++m) {
-      QT_TRY(feed(executor, m, slice(batch, m * rows, rows), config_.vocab_size));
+      const std::int64_t first = options.first_sample(m, executor.program().place.dp);
+      QT_TRY(feed(executor, m, slice(batch, first, options.batch.micro_batch), options));
     }
     return {};
   }
 
   Status load_weights(Executor& executor) const {
     QT_ASSIGN(const Safetensors weights, Safetensors::open(folder_ / "model.safetensors"));
-    return ModelState(executor).load(weights);
+    return ModelState(executor, world_, config_).load(weights);
   }
 
   Status check_gradients() {
     StepOptions options = step_options();
     options.update = false;
-    const Program program = compile_step(options);
-    QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
+    const Program program = compile_step(options, world_.rank());
+    QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, world_));
     QT_TRY(load_weights(*executor));
-    QT_TRY(feed_batch(*executor, batches_[0]));
+    QT_TRY(feed_batch(*executor, batches_[0], options));
     QT_ASSIGN(const StepResult result, run_step(*executor, 1, 0));
     const std::string origin = (folder_ / "expected.json").string();
     report_.loss = {"loss", 0, result.loss, 0};
@@ -191,25 +196,24 @@ class GoldenCheck {
 
     QT_ASSIGN(const Safetensors reference, Safetensors::open(folder_ / "grads.safetensors"));
     double total = 0;
-    for (const Unit& unit : program.units) {
-      for (const Weight& weight : unit.weights) {
-        std::vector<std::int64_t> dims;
-        for (int i = 0; i < weight.shape.rank(); ++i) dims.push_back(weight.shape[i]);
-        QT_ASSIGN(const std::vector<float> want, reference.read_float(weight.name, dims));
-        const std::vector<float> got = read_gradient(*executor, unit, weight);
-        double difference = 0, want_square = 0, got_square = 0;
-        for (std::size_t i = 0; i < want.size(); ++i) {
-          const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
-          difference += (g - w) * (g - w);
-          want_square += w * w;
-          got_square += g * g;
-        }
-        total += got_square;
-        GoldenValue value{weight.name, std::sqrt(want_square), std::sqrt(got_square), 0};
-        value.error = std::sqrt(difference) / std::max(value.expected, 1e-30);
-        if (!std::isfinite(value.error)) value.error = std::numeric_limits<double>::infinity();
-        report_.gradients.push_back(std::move(value));
+    ModelState state(*executor, world_, config_);
+    for (const Weight& weight : state.weights()) {
+      std::vector<std::int64_t> dims;
+      for (int i = 0; i < weight.shape.rank(); ++i) dims.push_back(weight.shape[i]);
+      QT_ASSIGN(const std::vector<float> want, reference.read_float(weight.name, dims));
+      const std::vector<float> got = state.gather_gradient(weight.name);
+      double difference = 0, want_square = 0, got_square = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
+        difference += (g - w) * (g - w);
+        want_square += w * w;
+        got_square += g * g;
       }
+      total += got_square;
+      GoldenValue value{weight.name, std::sqrt(want_square), std::sqrt(got_square), 0};
+      value.error = std::sqrt(difference) / std::max(value.expected, 1e-30);
+      if (!std::isfinite(value.error)) value.error = std::numeric_limits<double>::infinity();
+      report_.gradients.push_back(std::move(value));
     }
     std::sort(report_.gradients.begin(), report_.gradients.end(),
               [](const GoldenValue& a, const GoldenValue& b) { return a.error > b.error; });
@@ -217,21 +221,6 @@ class GoldenCheck {
     QT_TRY(number(expected_, "grad_norm", origin, report_.grad_norm.expected));
     report_.grad_norm.error = relative(report_.grad_norm.actual, report_.grad_norm.expected);
     return {};
-  }
-
-  static std::vector<float> read_gradient(const Executor& executor, const Unit& unit,
-                                          const Weight& weight) {
-    const std::int64_t count = weight.shape.numel();
-    const DType dtype = executor.program().tensor(unit.grads).dtype;
-    std::vector<float> values(static_cast<std::size_t>(count));
-    with_float_type(dtype, [&]<class T>(T) {
-      std::vector<T> stored(values.size());
-      executor.read(unit.grads, weight.offset * size_of(dtype),
-                    std::as_writable_bytes(std::span(stored)));
-      std::transform(stored.begin(), stored.end(), values.begin(),
-                     [](T v) { return static_cast<float>(v); });
-    });
-    return values;
   }
 
   Status check_trace(const char* name, std::vector<GoldenValue>& trace) {
@@ -271,12 +260,12 @@ class GoldenCheck {
       return bad_input("{}: \"losses\" is not a list of at most {} numbers", origin,
                        batches_.size());
     }
-    const Program program = compile_step(options);
-    QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
+    const Program program = compile_step(options, world_.rank());
+    QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, world_));
     QT_TRY(load_weights(*executor));
     for (std::size_t i = 0; i < losses.size(); ++i) {
       if (!losses[i].is_number()) return bad_input("{}: loss {} is not a number", origin, i);
-      QT_TRY(feed_batch(*executor, batches_[i]));
+      QT_TRY(feed_batch(*executor, batches_[i], options));
       QT_ASSIGN(const StepResult result,
                 run_step(*executor, static_cast<std::int64_t>(i) + 1, rate));
       const double want = losses[i].get<double>();
@@ -288,6 +277,8 @@ class GoldenCheck {
 
   const Path folder_;
   const GoldenOptions& options_;
+  World& world_;
+  Grid grid_;
   T5Config config_;
   Json expected_;
   std::vector<Batch> batches_;
@@ -307,8 +298,8 @@ bool GoldenReport::passed() const {
          all_within(adafactor, tolerances.trace);
 }
 
-Result<GoldenReport> check_golden(const Path& folder, const GoldenOptions& options) {
-  return GoldenCheck(folder, options).run();
+Result<GoldenReport> check_golden(const Path& folder, const GoldenOptions& options, World& world) {
+  return GoldenCheck(folder, options, world).run();
 }
 
 }  // namespace quintet

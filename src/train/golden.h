@@ -8,6 +8,8 @@
 
 #include "base/files.h"
 #include "base/result.h"
+#include "parallel/communicator.h"
+#include "parallel/grid.h"
 #include "passes/recompute.h"
 #include "program/op_decl.h"
 
@@ -16,7 +18,8 @@ namespace quintet {
 struct GoldenOptions {
   DType dtype = DType::kF32;
   Recompute recompute = Recompute::kNone;
-  std::int32_t accumulate = 1;  // micro-batches each batch is split into
+  std::int32_t accumulate = 1;  // micro-batches each rank's share of a batch is split into
+  LayoutConfig layout;
   Target target;
 };
 
@@ -44,6 +47,7 @@ struct GoldenReport {
   bool passed() const;
 };
 
-Result<GoldenReport> check_golden(const Path& folder, const GoldenOptions& options);
+// Called by all ranks of the world together; only rank 0's report is complete.
+Result<GoldenReport> check_golden(const Path& folder, const GoldenOptions& options, World& world);
 
 }  // namespace quintet

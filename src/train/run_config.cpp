@@ -75,6 +75,8 @@ FieldList RunConfig::fields() {
   list.add_section("train", "How long and in which precision.", train);
   list.add_section("optimizer", "How weights follow gradients.", optimizer);
   list.add_section("schedule", "The learning rate.", schedule);
+  list.add_section("parallel", "How the work is spread over ranks. dp = ranks / (tp x pp).",
+                   parallel);
   list.add_section("data", "What is learned from.", data);
   list.add_section("output", "What is left behind.", output);
   return list;
@@ -93,7 +95,7 @@ Result<RunConfig> load_run_config(const std::string& file,
   return config;
 }
 
-Result<StepOptions> step_options(const RunConfig& config) {
+Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
@@ -104,8 +106,11 @@ Result<StepOptions> step_options(const RunConfig& config) {
               fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
     options.batch.target = counts.target_length();
     options.batch.padded = counts.source_length() != config.batch.source;
+    // Tensor-parallel ranks share out the tokens: a few more that do not count make it come out
+    // even.
+    while (options.batch.micro_batch * options.batch.target % config.parallel.tp != 0)
+      ++options.batch.target;
   }
-  QT_TRY(validate(options.batch));
   options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
 
   const auto dtype_named = [](const std::string& name) {
@@ -125,8 +130,11 @@ Result<StepOptions> step_options(const RunConfig& config) {
   options.options.seed = static_cast<std::uint64_t>(config.train.seed);
   QT_ASSIGN(options.recompute, parse_recompute(config.train.recompute));
   options.optimizer = config.optimizer;
+  options.layout = config.parallel;
+  QT_ASSIGN(options.grid, make_grid(world, config.parallel));
   options.target.threads =
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : omp_get_max_threads();
+  QT_TRY(validate(options));
   return options;
 }
 

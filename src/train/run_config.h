@@ -63,6 +63,7 @@ struct RunConfig {
   TrainSection train;
   OptimizerConfig optimizer;
   LearningRateConfig schedule;
+  LayoutConfig parallel;
   DataSection data;
   OutputSection output;
 
@@ -74,8 +75,8 @@ struct RunConfig {
 Result<RunConfig> load_run_config(const std::string& file,
                                   const std::vector<std::string>& assignments);
 
-// What the engine compiles for such a run: loads the model's shape and checks that all fits
-// together.
-Result<StepOptions> step_options(const RunConfig& config);
+// What the engine compiles for such a run on so many ranks: loads the model's shape and checks that
+// all fits together.
+Result<StepOptions> step_options(const RunConfig& config, std::int64_t world);
 
 }  // namespace quintet

@@ -6,6 +6,8 @@
 
 #include "model/t5.h"
 #include "optim/optimizer.h"
+#include "parallel/grid.h"
+#include "passes/pipeline_order.h"
 #include "passes/recompute.h"
 #include "program/op_decl.h"
 #include "program/program.h"
@@ -15,15 +17,32 @@ namespace quintet {
 struct StepOptions {
   T5Config model;
   BatchShape batch;
-  std::int32_t accumulate = 1;  // micro-batches a step
+  std::int32_t accumulate = 1;  // micro-batches a step, on each rank
   ModelOptions options;
   Recompute recompute = Recompute::kNone;
   bool update = true;  // without it the step ends with the gradients, and they are its results
   OptimizerConfig optimizer;
+  LayoutConfig layout;
+  Grid grid;
   Target target;
+
+  // Sequences of one step, over all ranks.
+  std::int64_t global_batch() const { return batch.micro_batch * accumulate * grid.dp; }
+  // The first of them that a rank takes for micro-batch m; the rest of the micro-batch follows it.
+  std::int64_t first_sample(std::int32_t m, std::int32_t dp) const {
+    return (std::int64_t{m} * grid.dp + dp) * batch.micro_batch;
+  }
 };
 
-// Forward, backward, update; planned and verified.
-Program compile_step(const StepOptions& options);
+// Refuses options that cannot be compiled, with the reason and what would work.
+Status validate(const StepOptions& options);
+
+// A rank's program: forward, backward, update; planned and verified. The options must be valid.
+Program compile_step(const StepOptions& options, std::int32_t rank = 0);
+
+// What is wrong between the programs of all ranks (world_verifier.h); empty when they fit together.
+// Data-parallel ranks run one program up to names, so a large world is proved folded: one
+// data-parallel rank stands for all, after some others have been compared with it.
+std::vector<std::string> verify_all_ranks(const StepOptions& options);
 
 }  // namespace quintet

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "data/batch.h"
 #include "data/synthetic.h"
+#include "parallel/watchdog.h"
 #include "runtime/dry_run.h"
 #include "runtime/executor.h"
 #include "train/checkpoint.h"
@@ -50,8 +51,12 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Result<std::unique_ptr<BatchSource>> open_data(const RunConfig& config,
-                                               const StepOptions& options) {
+struct Data {
+  std::unique_ptr<BatchSource> source;
+  double optimal_loss = 0;  // 0: not known
+};
+
+Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
   QT_ASSIGN(
       SyntheticCorpus corpus,
       SyntheticCorpus::create(config.data.synthetic, config.data.spans, options.model.vocab_size,
@@ -63,23 +68,31 @@ Result<std::unique_ptr<BatchSource>> open_data(const RunConfig& config,
         "batch.source = {}",
         corpus.counts().source_length(), options.batch.source, corpus.counts().source_length());
   }
-  return std::unique_ptr<BatchSource>(std::make_unique<SyntheticCorpus>(std::move(corpus)));
+  const double optimal = corpus.optimal_loss(1000);
+  return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
 }
 
-// Where a run with an output folder begins: at 0, or after the newest checkpoint.
-Result<std::int64_t> starting_step(const OutputSection& output, ModelState& state) {
+// Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all
+// follow.
+Result<std::int64_t> starting_step(const OutputSection& output, World& world, ModelState& state) {
   if (output.folder.empty()) return std::int64_t{0};
-  const auto newest = newest_checkpoint(output.folder);
-  if (!newest) return std::int64_t{0};
+  std::int64_t step = 0;
+  if (world.rank() == 0) {
+    if (const auto newest = newest_checkpoint(output.folder)) step = newest->step;
+  }
+  step = std::stoll(world.broadcast(std::to_string(step)));
+  if (step == 0) return step;
   if (!output.resume) {
     return usage_error(
         "{} already has a checkpoint at step {}; continue with output.resume=true, or choose "
         "another output.folder",
-        output.folder, newest->step);
+        output.folder, step);
   }
-  QT_TRY(load_checkpoint(*newest, state));
-  log_info("resuming after step {} from {}", newest->step, newest->folder.string());
-  return newest->step;
+  const CheckpointInfo checkpoint = checkpoint_at(output.folder, step);
+  QT_TRY(load_checkpoint(checkpoint, state));
+  if (world.rank() == 0)
+    log_info("resuming after step {} from {}", step, checkpoint.folder.string());
+  return step;
 }
 
 Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
@@ -94,59 +107,76 @@ Error not_finite(std::int64_t step, const StepResult& result, const OutputSectio
                            : "there is no checkpoint");
 }
 
-}  // namespace
-
-Result<TrainResult> train(RunConfig config) {
-  // 1. Compile the step, make the device and the data ready.
-  QT_ASSIGN(const StepOptions options, step_options(config));
-  const Program program = compile_step(options);
-  const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target));
-  QT_ASSIGN(const auto data, open_data(config, options));
-  ModelState state(*executor);
-  QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, state));
-  if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
-  std::optional<MetricsFile> metrics_file;
-  if (!config.output.folder.empty()) {
-    QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
-  }
-  const std::int64_t global_batch = options.batch.micro_batch * options.accumulate;
-  const std::string run_toml = config_to_toml(config.fields(), false);
+void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
   log_info(
-      "{}: {} parameters, {} ops a step, {} of memory, {} threads; {} sequences of {} + {} tokens "
+      "{}: {} parameters, {} ops a step, {} of memory, {} thread{}; {} sequences of {} + {} tokens "
       "a step",
       options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
-      human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads, global_batch,
-      options.batch.source, options.batch.target);
+      human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads,
+      options.target.threads == 1 ? "" : "s", options.global_batch(), options.batch.source,
+      options.batch.target);
+  if (options.grid.size() > 1) {
+    log_info("{} ranks: data {} (ZeRO {}) x tensor {} x pipeline {}", options.grid.size(),
+             options.grid.dp, options.layout.zero, options.grid.tp, options.grid.pp);
+  }
+}
+
+Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& watchdog) {
+  const bool reports = world.rank() == 0;
+  // 1. Compile the step, make the device and the data ready.
+  QT_ASSIGN(const StepOptions options, step_options(config, world.size()));
+  const Program program = compile_step(options, world.rank());
+  const DryRun plan = dry_run(program);
+  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, world));
+  QT_ASSIGN(const Data data, open_data(config, options));
+  ModelState state(*executor, world, options.model);
+  QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, world, state));
+  if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
+  std::optional<MetricsFile> metrics_file;
+  if (reports && !config.output.folder.empty()) {
+    QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
+  }
+  const std::string run_toml = config_to_toml(config.fields(), false);
+  if (reports) announce(options, state, plan);
 
   // 2. Train.
   const StopOnSignal signals;
-  Progress progress(config.train.steps, config.output.log_every,
-                    static_cast<double>(plan.arena_bytes));
+  std::optional<Progress> progress;
+  if (reports) {
+    progress.emplace(config.train.steps, config.output.log_every,
+                     static_cast<double>(plan.arena_bytes));
+  }
   Batch batch;
   batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
   TrainResult result;
+  result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
   for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
+    watchdog.set_step(step);
     const double start = now();
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
-      QT_TRY(data->fill((step - 1) * global_batch + m * options.batch.micro_batch, batch));
-      QT_TRY(feed(*executor, m, batch, options.model.vocab_size));
+      QT_TRY(data.source->fill(
+          (step - 1) * options.global_batch() + options.first_sample(m, program.place.dp), batch));
+      QT_TRY(feed(*executor, m, batch, options));
     }
     const double fed = now();
     const double rate = learning_rate(config.schedule, step, config.train.steps);
     QT_ASSIGN(const StepResult outcome, run_step(*executor, step, rate));
     if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
-      progress.finish();
+      if (progress) progress->finish();
       return not_finite(step, outcome, config.output);
     }
     const double end = now();
     const auto tokens =
-        static_cast<double>(global_batch * (options.batch.source + options.batch.target));
-    const StepMetrics metrics{step,        outcome.loss, outcome.z_loss, outcome.grad_norm, rate,
-                              end - start, fed - start,  tokens,         plan.flops};
-    progress.step(metrics);
+        static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
+    const double flops =
+        static_cast<double>(options.global_batch()) *
+        flops_per_sequence(options.model, options.batch.source, options.batch.target);
+    const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
+                              rate, end - start,  fed - start,    tokens,
+                              flops};
+    if (progress) progress->step(metrics);
     if (metrics_file) QT_TRY(metrics_file->append(metrics));
     result.steps = step;
     if (step > config.train.steps - std::max<std::int64_t>(config.train.steps / 10, 1)) {
@@ -154,22 +184,33 @@ Result<TrainResult> train(RunConfig config) {
       ++tail_steps;
     }
 
-    // 3. Save: when due, at the end, and when asked to stop.
-    const bool last = step == config.train.steps || stop_requested != 0;
+    // 3. Save: when due, at the end, and when any rank was asked to stop.
+    const bool stop = world.minimum(stop_requested != 0 ? 0 : 1) == 0;
+    const bool last = step == config.train.steps || stop;
     const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
     if (!config.output.folder.empty() && (last || due)) {
-      QT_TRY(save_checkpoint(config.output.folder, step, state, options.model, run_toml,
+      QT_TRY(save_checkpoint(config.output.folder, step, world, state, options.model, run_toml,
                              config.output.keep));
     }
-    if (stop_requested != 0 && step != config.train.steps) {
-      progress.finish();
+    if (stop && step != config.train.steps) {
+      if (progress) progress->finish();
       return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
                         config.output.folder.empty() ? "" : "; continue with output.resume=true");
     }
   }
-  progress.finish();
+  if (progress) progress->finish();
   result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
   return result;
+}
+
+}  // namespace
+
+Result<TrainResult> train(RunConfig config, World& world) {
+  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+            Watchdog::start(world, config.parallel.timeout));
+  Result<TrainResult> outcome = train_watched(config, world, *watchdog);
+  if (!outcome.ok()) watchdog->fail(outcome.error().message);
+  return outcome;
 }
 
 }  // namespace quintet

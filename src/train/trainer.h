@@ -4,18 +4,22 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "parallel/communicator.h"
 #include "train/run_config.h"
 
 namespace quintet {
 
 struct TrainResult {
   std::int64_t steps = 0;
-  double final_loss = 0;  // mean over the last tenth of the run, which smooths single batches
+  double final_loss = 0;    // mean over the last tenth of the run, which smooths single batches
+  double optimal_loss = 0;  // what no model can beat on this data; 0: not known
 };
 
 // Trains until the last step, SIGINT or SIGTERM (which end the step at hand, save, and return
 // kInterrupted), or a loss that is no number (kNonFinite; weights and checkpoints stay those of the
 // last good step).
-Result<TrainResult> train(RunConfig config);
+//
+// Called by all ranks of the world together; rank 0 reports and writes files.
+Result<TrainResult> train(RunConfig config, World& world);
 
 }  // namespace quintet

@@ -99,10 +99,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[main]\nrate = nan\n", {}, {"main.rate", "at least 0"}},
         Bad{"[main]\nflag = 1\n", {}, {"true or false"}},
         Bad{"[main]\nkind = \"alpa\"\n", {}, {"expected one of", "did you mean \"alpha\""}},
-        Bad{"[main]\nnames = [1]\n", {}, {"list of strings"}},
+        Bad{"[main]\nnames = [1]\n", {}, {"lists hold strings"}},
         Bad{"count = 1\n", {}, {"outside a section"}},
-        Bad{"[main\n", {}, {"run.toml:1", "not valid TOML"}},
-        Bad{"[main]\na = { b = 1 }\n", {}, {"main.a"}},
+        Bad{"[main\n", {}, {"run.toml:1", "not valid"}},
+        Bad{"[main]\na = { b = 1 }\n", {}, {"run.toml:2"}},
         Bad{"", {"main.count"}, {"--set", "section.key=value"}},
         Bad{"", {"count=3"}, {"--set", "section.key=value"}},
         Bad{"", {"main.count=many"}, {"--set", "an integer"}}));

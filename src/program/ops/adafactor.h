@@ -14,13 +14,19 @@
 
 namespace quintet {
 
-// One weight (or the part of it that lies in this flat range).
+// One weight, and the run of it that lies in this rank's flat range. The state is that of the whole
+// weight, the same on all ranks that share it; each adds its run to the sums.
 struct AdafactorSegment {
-  std::int64_t begin = 0, end = 0;  // elements of the flat range
-  std::int64_t first = 0;           // element of the weight that `begin` is
+  std::int64_t begin = 0,
+               end = 0;  // elements of the flat range; equal when nothing of the weight is here
   std::int64_t rows = 1, cols = 1;  // of the whole weight
   bool factored = false;            // a matrix; else the state has one value for each element
-  std::int64_t state = 0;           // first element of its state: rows then cols, or rows*cols
+  std::int64_t state = 0;           // first element of its state: rows then cols, or rows * cols
+  // The part of the weight this rank computes with, row-major, and the run's first element in it.
+  // Rows past `part_rows` are padding.
+  std::int64_t row0 = 0, col0 = 0, part_rows = 1, part_cols = 1, first = 0;
+  bool counted =
+      true;  // this rank's run enters the sums: of ranks with the same run, only one's does
 
   std::int64_t state_size() const { return factored ? rows + cols : rows * cols; }
 };

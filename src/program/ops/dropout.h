@@ -7,11 +7,13 @@
 
 namespace quintet {
 
-// Where a local tensor's elements lie in the global tensor they are a part of.
+// Where a local tensor's elements lie in the tensor of the global batch that they are a part of. A
+// row is one token.
 struct GlobalIndex {
-  std::int64_t row_offset = 0;  // first row; a row is one token
+  std::int64_t row_offset = 0;  // first row
+  std::int64_t rows = 0;        // rows of one micro-batch, over all ranks that share it
   std::int64_t col_offset = 0;  // first column
-  std::int64_t cols = 0;        // columns of the global tensor
+  std::int64_t cols = 0;        // columns of the whole
   template <class Visit>
   void visit(Visit&& visit) const {
     visit("row0", row_offset);

@@ -21,8 +21,9 @@ const OpDecl kEmbeddingDecl = {
     .vjp =
         [](VjpContext& c) {
           const TensorId grad = c.weight_grad(embedding::kTable);
-          c.builder.emit(c.grad_name(embedding::kTable), OpKind::kEmbeddingBackward, NoAttrs{},
-                         {c.d_out(embedding::kOut), c.in(embedding::kIds), grad}, {grad});
+          c.builder.emit(c.grad_name(embedding::kTable), OpKind::kEmbeddingBackward,
+                         c.forward.attrs, {c.d_out(embedding::kOut), c.in(embedding::kIds), grad},
+                         {grad});
         },
     .redo = Redo::kCheap,
 };

@@ -44,7 +44,11 @@ const OpDecl kLinearCrossEntropyDecl = {
       if (target.device != Device::kCpu) return 0;
       const Shape &x = v.in(lce::kX).shape, &weight = v.in(lce::kWeight).shape;
       const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, x.rows());
-      return lce::Scratch::of(chunk, x.cols(), weight.rows()).bytes();
+      const std::int32_t group = v.attrs<LinearCrossEntropyAttrs>().group;
+      const std::size_t members =
+          group < 0 ? 1 : v.program.groups.at(static_cast<std::size_t>(group)).ranks.size();
+      return lce::Scratch::of(chunk, x.cols(), weight.rows(), static_cast<std::int64_t>(members))
+          .bytes();
     },
 };
 

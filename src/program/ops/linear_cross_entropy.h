@@ -6,6 +6,10 @@
 //   loss[1] += sum over counted labels of z_loss * logsumexp^2 / count
 //
 // and dX, dW are the gradients of loss[0] + loss[1]. Labels below zero do not count.
+//
+// Under tensor parallelism the weight is this rank's run of words and x the same on all ranks of
+// the group; they exchange three numbers for each token, and nobody holds whole logits. dX is then
+// this rank's contribution to a sum over the group.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +21,9 @@ struct LinearCrossEntropyAttrs {
   std::int64_t chunk = 0;  // tokens whose logits exist at one time
   float scale = 1;         // d_model^-0.5 where the head is tied to the embedding
   float z_loss = 0;
+  std::int64_t first_word = 0;  // id of the weight's first row
+  std::int64_t words = 0;       // rows that are words; what follows is padding
+  std::int32_t group = -1;      // -1: this rank has all words
   template <class Visit>
   void visit(Visit&& visit) const {
     visit("chunk", chunk);
@@ -29,16 +36,18 @@ namespace linear_cross_entropy {
 enum Inputs { kX, kWeight, kLabels, kCount, kLossAddend, kDWeightAddend };  // addends optional
 enum Outputs { kLoss, kDx, kDWeight };  // f32 [2]; the gradients are kNone in evaluation
 
-// The CPU kernel's scratch, in floats: the chunk's logits, two losses for each of its tokens, and
-// float32 copies of the chunk and of a block of the weight's rows with its gradient (used for
-// bf16).
+// The CPU kernel's scratch, in floats: the chunk's logits, three numbers for each of its tokens and
+// what the ranks of the group send of them, and float32 copies of the chunk and of a block of the
+// weight's rows with its gradient (used for bf16).
 struct Scratch {
-  std::int64_t logits, losses, chunk_copy, weight_rows, weight_copy;
-  static Scratch of(std::int64_t chunk, std::int64_t width, std::int64_t vocabulary) {
+  std::int64_t logits, stats, exchange, chunk_copy, weight_rows, weight_copy;
+  static Scratch of(std::int64_t chunk, std::int64_t width, std::int64_t vocabulary,
+                    std::int64_t members) {
     const std::int64_t rows = std::min<std::int64_t>(vocabulary, 1024);
-    return {chunk * vocabulary, 2 * chunk, 2 * chunk * width, rows, 2 * rows * width};
+    return {chunk * vocabulary, 3 * chunk, members > 1 ? 2 * chunk * members : 0,
+            2 * chunk * width,  rows,      2 * rows * width};
   }
-  std::int64_t bytes() const { return 4 * (logits + losses + chunk_copy + weight_copy); }
+  std::int64_t bytes() const { return 4 * (logits + stats + exchange + chunk_copy + weight_copy); }
 };
 }  // namespace linear_cross_entropy
 

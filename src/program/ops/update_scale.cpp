@@ -14,6 +14,15 @@ const OpDecl kSquaredNormDecl = {
     },
 };
 
+const OpDecl kSumDecl = {
+    .kind = OpKind::kSum,
+    .name = "sum",
+    .infer = [](const OpView& v) -> std::vector<TensorSpec> {
+      QT_CHECK(v.in(0).dtype == DType::kF32, "sum of {}", name_of(v.in(0).dtype));
+      return {{"", Shape{1}, DType::kF32}};
+    },
+};
+
 const OpDecl kUpdateScaleDecl = {
     .kind = OpKind::kUpdateScale,
     .name = "update_scale",

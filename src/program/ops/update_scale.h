@@ -18,6 +18,12 @@ enum Inputs { kX };     // any floating tensor
 enum Outputs { kSum };  // f32 [1]
 }  // namespace squared_norm
 
+// The sum of a few values: a rank's squared norms, before the ranks add up theirs.
+namespace sum {
+enum Inputs { kX };   // f32 [n]
+enum Outputs { kY };  // f32 [1]
+}  // namespace sum
+
 namespace update_scale {
 enum Inputs { kSquares };        // f32 [n]
 enum Outputs { kNorm, kScale };  // f32 [1] each

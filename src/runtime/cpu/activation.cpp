@@ -23,7 +23,7 @@ void forward(const OpContext& op) {
   auto* y = op.out_data<T>(activation::kY);
   const Shape& shape = op.out(activation::kY).shape;
   const std::int64_t f = shape.cols(), width = kGated ? 2 * f : f;
-  parallel_for(shape.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(shape.rows(), row_grain(f), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* hr = h + r * width;
       T* yr = y + r * f;
@@ -43,7 +43,7 @@ void backward(const OpContext& op) {
   auto* dh = op.out_data<T>(activation_backward::kDh);  // may be h itself
   const Shape& shape = op.in(activation_backward::kDy).shape;
   const std::int64_t f = shape.cols(), width = kGated ? 2 * f : f;
-  parallel_for(shape.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(shape.rows(), row_grain(f), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T *hr = h + r * width, *dyr = dy + r * f;
       T* dhr = dh + r * width;

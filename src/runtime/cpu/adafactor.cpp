@@ -11,22 +11,24 @@
 namespace quintet::cpu {
 namespace {
 
-// The part of row `row` of a weight that lies in its segment: columns [begin, end), found at
-// flat[offset...].
-struct RowPart {
+// The run of a segment, cut into rows of the part: row r has columns [begin, end) of the part,
+// found at flat[offset + column]. Padding rows are left out.
+struct RowRun {
   std::int64_t begin, end, offset;
 };
-RowPart row_part(const AdafactorSegment& s, std::int64_t row) {
-  const std::int64_t first = s.first, last = s.first + (s.end - s.begin);  // elements of the weight
-  const std::int64_t begin = std::clamp(first - row * s.cols, std::int64_t{0}, s.cols);
-  const std::int64_t end = std::clamp(last - row * s.cols, std::int64_t{0}, s.cols);
-  return {begin, end, s.begin + row * s.cols - first};
+RowRun row_run(const AdafactorSegment& s, std::int64_t row) {
+  const std::int64_t first = s.first, last = s.first + (s.end - s.begin);  // elements of the part
+  const std::int64_t at = row * s.part_cols;
+  return {std::clamp(first - at, std::int64_t{0}, s.part_cols),
+          std::clamp(last - at, std::int64_t{0}, s.part_cols), s.begin + at - first};
 }
 std::int64_t first_row(const AdafactorSegment& s) {
-  return s.first / s.cols;
+  return s.first / s.part_cols;
 }
-std::int64_t last_row(const AdafactorSegment& s) {
-  return (s.first + (s.end - s.begin) + s.cols - 1) / s.cols;
+std::int64_t row_count(const AdafactorSegment& s) {
+  if (s.begin == s.end) return 0;
+  const std::int64_t last = (s.first + (s.end - s.begin) + s.part_cols - 1) / s.part_cols;
+  return std::max<std::int64_t>(0, std::min(last, s.part_rows) - first_row(s));
 }
 
 bool is_poisoned(float scale) {
@@ -40,44 +42,51 @@ void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilo
     const float scaled = static_cast<float>(g) * scale;
     return scaled * scaled + epsilon;
   };
+  if (!s.counted) return;
+  const std::int64_t base = first_row(s), count = row_count(s);
   if (!s.factored) {
-    for (std::int64_t i = s.begin; i < s.end; ++i) sums[s.first + i - s.begin] = square(grad[i]);
+    for (std::int64_t r = base; r < base + count; ++r) {
+      const RowRun run = row_run(s, r);
+      float* to = sums + (s.row0 + r) * s.cols + s.col0;
+      for (std::int64_t c = run.begin; c < run.end; ++c) to[c] = square(grad[run.offset + c]);
+    }
     return;
   }
-  float *rows = sums, *cols = sums + s.rows;
-  parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
-      const RowPart part = row_part(s, r);
-      const G* g = grad + part.offset;
+  float *rows = sums + s.row0, *cols = sums + s.rows + s.col0;
+  parallel_for(count, row_grain(s.part_cols), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = base + begin; r < base + end; ++r) {
+      const RowRun run = row_run(s, r);
+      const G* g = grad + run.offset;
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t c = part.begin; c < part.end; ++c) sum += square(g[c]);
+      for (std::int64_t c = run.begin; c < run.end; ++c) sum += square(g[c]);
       rows[r] = sum;
     }
   });
-  parallel_for(s.cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = first_row(s); r < last_row(s); ++r) {
-      const RowPart part = row_part(s, r);
-      const G* g = grad + part.offset;
+  const std::int64_t grain = std::max<std::int64_t>(64, row_grain(count));
+  parallel_for(s.part_cols, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = base; r < base + count; ++r) {
+      const RowRun run = row_run(s, r);
+      const G* g = grad + run.offset;
 #pragma omp simd
-      for (std::int64_t c = std::max(begin, part.begin); c < std::min(end, part.end); ++c) {
+      for (std::int64_t c = std::max(begin, run.begin); c < std::min(end, run.end); ++c) {
         cols[c] += square(g[c]);
       }
     }
   });
 }
 
-// Calls body(flat index, factor) along the elements of a segment's part of one row.
+// Calls body(flat index, factor) along the elements of a segment's run in one row.
 template <class Body>
 void for_row(const AdafactorSegment& s, const float* factors, std::int64_t row, const Body& body) {
-  const RowPart part = row_part(s, row);
+  const RowRun run = row_run(s, row);
   if (s.factored) {
-    const float r = factors[row];
-    const float* c = factors + s.rows;
-    for (std::int64_t i = part.begin; i < part.end; ++i) body(part.offset + i, r * c[i]);
+    const float r = factors[s.row0 + row];
+    const float* c = factors + s.rows + s.col0;
+    for (std::int64_t i = run.begin; i < run.end; ++i) body(run.offset + i, r * c[i]);
   } else {
-    const float* f = factors + row * s.cols;
-    for (std::int64_t i = part.begin; i < part.end; ++i) body(part.offset + i, f[i]);
+    const float* f = factors + (s.row0 + row) * s.cols + s.col0;
+    for (std::int64_t i = run.begin; i < run.end; ++i) body(run.offset + i, f[i]);
   }
 }
 
@@ -139,23 +148,25 @@ void adafactor_rms(const OpContext& op) {
     const auto* grad = op.in_data<G>(adafactor_rms::kGrad);
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
       const AdafactorSegment& s = attrs.segments[w];
-      const std::int64_t base = first_row(s), rows = last_row(s) - base;
+      const std::int64_t base = first_row(s), rows = s.counted ? row_count(s) : 0;
       double of_weight[kReduceBlocks] = {}, of_update[kReduceBlocks] = {};
       const std::int64_t blocks = std::min(kReduceBlocks, rows);
-      parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t block = first; block < last; ++block) {
-          for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
-            float update = 0, weight = 0;
-            for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
-              const float u = static_cast<float>(grad[i]) * scale * factor;
-              update += u * u;
-              weight += master[i] * master[i];
-            });
-            of_update[block] += static_cast<double>(update);
-            of_weight[block] += static_cast<double>(weight);
-          }
-        }
-      });
+      parallel_for(
+          blocks, row_grain((rows + blocks - 1) / std::max<std::int64_t>(blocks, 1) * s.part_cols),
+          [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t block = first; block < last; ++block) {
+              for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
+                float update = 0, weight = 0;
+                for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
+                  const float u = static_cast<float>(grad[i]) * scale * factor;
+                  update += u * u;
+                  weight += master[i] * master[i];
+                });
+                of_update[block] += static_cast<double>(update);
+                of_weight[block] += static_cast<double>(weight);
+              }
+            }
+          });
       double update = 0, weight = 0;
       for (std::int64_t block = 0; block < blocks; ++block) {
         update += of_update[block];
@@ -185,16 +196,17 @@ void adafactor_apply(const OpContext& op) {
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
       const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
       const float keep = 1 - lr * attrs.weight_decay;
-      parallel_for(last_row(s) - first_row(s), 16, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
-          for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
-            const float updated =
-                master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
-            master[i] = updated;
-            if (working != nullptr) working[i] = static_cast<W>(updated);
-          });
-        }
-      });
+      parallel_for(row_count(s), row_grain(s.part_cols),
+                   [&](std::int64_t begin, std::int64_t end, int) {
+                     for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+                       for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
+                         const float updated =
+                             master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
+                         master[i] = updated;
+                         if (working != nullptr) working[i] = static_cast<W>(updated);
+                       });
+                     }
+                   });
     }
   };
   with_float_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G g) {

@@ -26,7 +26,7 @@ void update(const OpContext& op, W* working) {
   const float b1 = attrs.beta1, b2 = attrs.beta2, epsilon = attrs.epsilon;
   auto* master = op.out_data<float>(adamw::kMasterOut);
   auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
-  parallel_for(op.in(adamw::kMaster).shape.numel(), 1 << 12,
+  parallel_for(op.in(adamw::kMaster).shape.numel(), kElementGrain,
                [=](std::int64_t begin, std::int64_t end, int) {
 #pragma omp simd
                  for (std::int64_t i = begin; i < end; ++i) {

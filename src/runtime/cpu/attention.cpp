@@ -102,6 +102,8 @@ struct Shared {
     }
   }
 
+  // Whether there is enough to do for more than one thread.
+  bool worth_sharing() const { return batch * queries * keys * width > (1 << 20); }
   // Keys that a sequence has.
   std::int64_t valid_keys(std::int64_t b) const {
     return lengths == nullptr ? keys : std::clamp<std::int64_t>(lengths[b], 0, keys);
@@ -139,7 +141,7 @@ void forward(const OpContext& op) {
   const auto layout = attention::Scratch::forward(s.queries, s.keys, s.dim);
   float* threads = op.scratch() + attention::bucket_floats(s.queries, s.keys);
 
-  parallel_items(s.batch * s.attrs.heads, [&](std::int64_t item, int thread) {
+  parallel_items(s.batch * s.attrs.heads, s.worth_sharing(), [&](std::int64_t item, int thread) {
     const std::int64_t b = item / s.attrs.heads, h = item % s.attrs.heads;
     float* scores = threads + thread * (layout.bytes() / 4);
     float* bias = scores + layout.scores;
@@ -225,7 +227,7 @@ void backward(const OpContext& op) {
       op.scratch() + attention::bucket_floats(s.queries, s.keys);  // [b, heads, buckets]
   float* threads = bucket_sums + aligned(s.batch * s.attrs.heads * s.attrs.buckets * 4) / 4;
 
-  parallel_items(s.batch * s.attrs.heads, [&](std::int64_t item, int thread) {
+  parallel_items(s.batch * s.attrs.heads, s.worth_sharing(), [&](std::int64_t item, int thread) {
     const std::int64_t b = item / s.attrs.heads, h = item % s.attrs.heads;
     float* scores = threads + thread * (layout.bytes() / 4);
     float* d_scores = scores + layout.scores / 2;

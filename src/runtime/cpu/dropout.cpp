@@ -17,7 +17,7 @@ void dropout(const OpContext& op) {
     const auto* x = op.in_data<T>(dropout::kX);
     const auto* addend = op.in_data<T>(dropout::kAddend);
     auto* y = op.out_data<T>(dropout::kY);  // may be x or the addend itself
-    parallel_for(shape.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+    parallel_for(shape.rows(), row_grain(4 * cols), [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t first =
             (attrs.index.row_offset + r) * attrs.index.cols + attrs.index.col_offset;

@@ -11,12 +11,13 @@ void add(const OpContext& op) {
   with_float_type(op.in(0).dtype, [&]<class T>(T) {
     const auto *a = op.in_data<T>(0), *b = op.in_data<T>(1);
     auto* c = op.out_data<T>(0);  // may be a or b itself
-    parallel_for(op.in(0).shape.numel(), 1 << 14, [&](std::int64_t begin, std::int64_t end, int) {
+    parallel_for(op.in(0).shape.numel(), kElementGrain,
+                 [&](std::int64_t begin, std::int64_t end, int) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        c[i] = static_cast<T>(static_cast<float>(a[i]) + static_cast<float>(b[i]));
-      }
-    });
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     c[i] = static_cast<T>(static_cast<float>(a[i]) + static_cast<float>(b[i]));
+                   }
+                 });
   });
 }
 

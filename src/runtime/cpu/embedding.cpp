@@ -13,14 +13,20 @@ namespace quintet::cpu {
 void embedding(const OpContext& op) {
   const Tensor& table = op.in(embedding::kTable);
   const auto* ids = op.in_data<std::int32_t>(embedding::kIds);
+  const std::int64_t first = op.attrs<EmbeddingAttrs>().first_row, count = table.shape.rows();
   const std::int64_t row_bytes = table.shape.cols() * size_of(table.dtype);
   const auto* rows = op.in_data<std::byte>(embedding::kTable);
   auto* out = op.out_data<std::byte>(embedding::kOut);
-  parallel_for(op.in(embedding::kIds).shape.numel(), 16,
+  parallel_for(op.in(embedding::kIds).shape.numel(), row_grain(table.shape.cols()),
                [&](std::int64_t begin, std::int64_t end, int) {
                  for (std::int64_t i = begin; i < end; ++i) {
-                   std::memcpy(out + i * row_bytes, rows + ids[i] * row_bytes,
-                               static_cast<std::size_t>(row_bytes));
+                   const std::int64_t row = ids[i] - first;
+                   std::byte* to = out + i * row_bytes;
+                   if (row >= 0 && row < count) {
+                     std::memcpy(to, rows + row * row_bytes, static_cast<std::size_t>(row_bytes));
+                   } else {
+                     std::memset(to, 0, static_cast<std::size_t>(row_bytes));
+                   }
                  }
                });
 }
@@ -44,17 +50,20 @@ void scatter(const OpContext& op) {
   for (std::int64_t i = 0; i < tokens; ++i) order[i] = (std::int64_t{ids[i]} << 32) | i;
   std::sort(order, order + tokens);
   // 2. Each run of one id is summed in float32 and added to its row once. A run belongs to the
-  // piece it
-  //    starts in.
-  parallel_for(tokens, 64, [&](std::int64_t begin, std::int64_t end, int) {
+  // piece
+  //    it starts in.
+  const std::int64_t first = op.attrs<EmbeddingAttrs>().first_row;
+  parallel_for(tokens, row_grain(width), [&](std::int64_t begin, std::int64_t end, int) {
     const auto id_at = [&](std::int64_t i) { return order[i] >> 32; };
     while (begin > 0 && begin < end && id_at(begin) == id_at(begin - 1)) ++begin;
     while (begin < end) {
       std::int64_t last = begin + 1;
       while (last < tokens && id_at(last) == id_at(begin)) ++last;
-      G* row = table + id_at(begin) * width;
+      const std::int64_t at = id_at(begin) - first;
+      const bool mine = at >= 0 && at < shape.rows();
+      G* row = table + at * width;
       constexpr std::int64_t kBlock = 256;
-      for (std::int64_t c = 0; c < width; c += kBlock) {
+      for (std::int64_t c = 0; mine && c < width; c += kBlock) {
         const std::int64_t n = std::min(kBlock, width - c);
         float sum[kBlock];
         widen(row + c, sum, n);

@@ -11,6 +11,7 @@
 
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "runtime/cpu/comm_streams.h"
 #include "runtime/cpu/kernel.h"
 #include "runtime/executor.h"
 
@@ -65,16 +66,24 @@ class Arena {
   std::size_t size_;
 };
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const Program& program, const Target& target)
+  CpuExecutor(const Program& program, const Target& target, World& world)
       : program_(program),
         threads_(target.threads),
-        arena_(static_cast<std::size_t>(program.arena_bytes)) {
+        arena_(static_cast<std::size_t>(program.arena_bytes)),
+        comm_(program, arena_.data(), world),
+        timings_(program.ops.size()),
+        bytes_sent_(program.ops.size(), 0) {
     flush_denormals(threads_);
     steps_.reserve(program.ops.size());
     for (const Op& op : program.ops) {
-      steps_.push_back({cpu::kernel_of(op.kind), cpu::OpContext(program, op, arena_.data())});
+      steps_.push_back({cpu::kernel_of(op.kind),
+                        cpu::OpContext(program, op, arena_.data(), comm_.group_of(op))});
     }
   }
   bool allocated() const { return arena_.data() != nullptr || arena_.size() == 0; }
@@ -88,25 +97,47 @@ class CpuExecutor final : public Executor {
       std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
   }
 
+  // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
-    for (const Step& step : steps_) step.kernel(step.context);
-    return {};
-  }
-
-  Status run_timed(std::span<double> op_seconds) override {
-    using Clock = std::chrono::steady_clock;
-    QT_CHECK(op_seconds.size() == steps_.size(), "{} slots for {} ops", op_seconds.size(),
-             steps_.size());
-    omp_set_num_threads(threads_);
+    const double begin = now();
+    comm_.begin_step(begin, timings_);
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      const auto start = Clock::now();
+      const Op& op = program_.ops[i];
+      if (is_communication(op.kind)) {
+        comm_.enqueue(static_cast<OpId>(i));
+        continue;
+      }
+      OpTiming& timing = timings_[i];
+      timing = {now() - begin, 0, 0, -1};
+      for (const OpId wait : op.waits) {
+        if (comm_.is_done(wait)) continue;
+        comm_.wait(wait);
+        timing.blocked_by = wait;
+      }
+      if (timing.blocked_by >= 0) {
+        const double ready = now() - begin;
+        timing.blocked = ready - timing.start;
+        timing.start = ready;
+      }
+      Communicator* const group = steps_[i].context.group();
+      const std::int64_t sent = group == nullptr ? 0 : group->bytes_sent_now;
       steps_[i].kernel(steps_[i].context);
-      op_seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
+      if (group != nullptr) bytes_sent_[i] += group->bytes_sent_now - sent;
+      timing.end = now() - begin;
+      comm_.progress();
     }
+    comm_.wait_all();
     return {};
   }
 
+  std::span<const OpTiming> timings() const override { return timings_; }
+  std::vector<std::int64_t> bytes_sent() const override {
+    std::vector<std::int64_t> bytes = bytes_sent_;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] += comm_.bytes_sent(static_cast<OpId>(i));
+    return bytes;
+  }
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
   const Program& program() const override { return program_; }
 
@@ -126,12 +157,16 @@ class CpuExecutor final : public Executor {
   const Program& program_;
   const int threads_;
   Arena arena_;
+  cpu::CommStreams comm_;
   std::vector<Step> steps_;
+  std::vector<OpTiming> timings_;
+  std::vector<std::int64_t> bytes_sent_;  // by kernels that talk to other ranks themselves
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target) {
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
+                                                    World& world) {
   const std::int64_t available = available_memory();
   if (available >= 0 && program.arena_bytes > available) {
     return make_error(ErrorCode::kOutOfMemory,
@@ -141,7 +176,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, cons
                       human_bytes(static_cast<double>(program.arena_bytes)),
                       human_bytes(static_cast<double>(available)));
   }
-  auto executor = std::make_unique<CpuExecutor>(program, target);
+  auto executor = std::make_unique<CpuExecutor>(program, target, world);
   if (!executor->allocated()) {
     return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
                       human_bytes(static_cast<double>(program.arena_bytes)));

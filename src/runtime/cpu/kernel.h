@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "parallel/communicator.h"
 #include "program/program.h"
 
 namespace quintet::cpu {
@@ -11,8 +12,8 @@ namespace quintet::cpu {
 // An op with its operands' addresses.
 class OpContext : public OpView {
  public:
-  OpContext(const Program& program, const Op& op, std::byte* arena)
-      : OpView{program, op}, arena_(arena) {}
+  OpContext(const Program& program, const Op& op, std::byte* arena, Communicator* group)
+      : OpView{program, op}, arena_(arena), group_(group) {}
 
   // Null where the slot is empty.
   template <class T>
@@ -24,13 +25,17 @@ class OpContext : public OpView {
     return static_cast<T*>(address(slot(op.outputs, i)));
   }
   float* scratch() const { return static_cast<float*>(address(op.workspace)); }
+  // The ranks an op of the compute stream talks to; null for all others.
+  Communicator* group() const { return group_; }
 
  private:
   void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
   std::byte* arena_;
+  Communicator* group_;
 };
 
 using Kernel = void (*)(const OpContext&);
+// Null for communication, which the executor starts and finishes by itself.
 Kernel kernel_of(OpKind kind);
 
 }  // namespace quintet::cpu

@@ -26,6 +26,7 @@ void adafactor_moments(const OpContext&);
 void adafactor_rms(const OpContext&);
 void adafactor_apply(const OpContext&);
 void zero(const OpContext&);
+void sum(const OpContext&);
 
 Kernel kernel_of(OpKind kind) {
   switch (kind) {
@@ -71,6 +72,14 @@ Kernel kernel_of(OpKind kind) {
       return adafactor_apply;
     case OpKind::kZero:
       return zero;
+    case OpKind::kSum:
+      return sum;
+    case OpKind::kAllReduce:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kSend:
+    case OpKind::kRecv:
+      return nullptr;
   }
   QT_CHECK(false, "no CPU kernel for op kind {}", static_cast<int>(kind));
 }

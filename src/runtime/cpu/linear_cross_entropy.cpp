@@ -26,12 +26,17 @@ class Chunks {
         attrs_(op.attrs<LinearCrossEntropyAttrs>()),
         tokens_(op.in(lce::kX).shape.rows()),
         width_(op.in(lce::kX).shape.cols()),
-        vocabulary_(op.in(lce::kWeight).shape.rows()),
+        stored_(op.in(lce::kWeight).shape.rows()),
+        vocabulary_(attrs_.words > 0 ? attrs_.words : stored_),
         chunk_(std::min(attrs_.chunk, tokens_)),
-        layout_(lce::Scratch::of(chunk_, width_, vocabulary_)),
+        layout_(lce::Scratch::of(chunk_, width_, stored_,
+                                 op.group() == nullptr ? 1 : op.group()->size())),
         logits_(op.scratch()),
-        losses_(logits_ + layout_.logits),
-        x_copy_(losses_ + layout_.losses),
+        max_(logits_ + layout_.logits),
+        sum_(max_ + chunk_),
+        label_logit_(sum_ + chunk_),
+        exchange_(max_ + layout_.stats),
+        x_copy_(exchange_ + layout_.exchange),
         dx_copy_(x_copy_ + chunk_ * width_),
         w_copy_(dx_copy_ + chunk_ * width_),
         dw_copy_(w_copy_ + layout_.weight_rows * width_) {
@@ -46,11 +51,15 @@ class Chunks {
     for (std::int64_t begin = 0; begin < tokens_; begin += chunk_) {
       const std::int64_t rows = std::min(chunk_, tokens_ - begin);
       compute_logits(begin, rows);
-      compute_losses(begin, rows, gradients);
+      compute_exponentials(begin, rows);
+      const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
       for (std::int64_t r = 0; r < rows; ++r) {
-        cross_entropy += losses_[2 * r];
-        z_loss += losses_[2 * r + 1];
+        if (labels[r] < 0) continue;
+        const double lse = log_sum_exp(r);
+        cross_entropy += lse - static_cast<double>(label_logit_[r]);
+        z_loss += static_cast<double>(attrs_.z_loss) * lse * lse;
       }
+      if (gradients) turn_into_gradients(begin, rows);
       if (gradients) accumulate_gradients(begin, rows, first);
       first = false;
     }
@@ -99,43 +108,61 @@ class Chunks {
     });
   }
 
-  // Turns each row of logits into its loss and, in place, its gradient.
-  void compute_losses(std::int64_t begin, std::int64_t rows, bool gradients) {
+  // Replaces each row of logits by exp(logit - max), and finds for each token the maximum, the sum
+  // of these exponentials and the logit of its label: over all words, wherever they are.
+  void compute_exponentials(std::int64_t begin, std::int64_t rows) {
     const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
-    parallel_for(rows, 1, [&](std::int64_t first, std::int64_t last, int) {
+    const auto for_rows = [&](const auto& body) {
+      parallel_for(rows, row_grain(vocabulary_), [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t r = first; r < last; ++r) body(r, logits_ + r * vocabulary_);
+      });
+    };
+    for_rows([&](std::int64_t r, float* row) {
+      if constexpr (!kIsFloat) round(row);  // stored in the working precision, here as on a device
+      float max = -3e38f;
+#pragma omp simd reduction(max : max)
+      for (std::int64_t v = 0; v < vocabulary_; ++v) max = std::max(max, row[v]);
+      max_[r] = max;
+    });
+    if (op_.group() != nullptr) op_.group()->all_reduce_now(max_, rows, Reduction::kMax, exchange_);
+    for_rows([&](std::int64_t r, float* row) {
+      const std::int64_t label = labels[r] - attrs_.first_word;
+      label_logit_[r] = label >= 0 && label < vocabulary_ ? row[label] : 0.0f;
+      sum_[r] = exponentials(row, max_[r]);
+    });
+    // sum_ and label_logit_ lie side by side, a whole chunk each.
+    if (op_.group() != nullptr)
+      op_.group()->all_reduce_now(sum_, 2 * chunk_, Reduction::kSum, exchange_);
+  }
+
+  double log_sum_exp(std::int64_t r) const {
+    return static_cast<double>(max_[r]) + std::log(static_cast<double>(sum_[r]));
+  }
+
+  // d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count, in place of the exponentials.
+  void turn_into_gradients(std::int64_t begin, std::int64_t rows) {
+    const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
+    parallel_for(rows, row_grain(vocabulary_), [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t r = first; r < last; ++r) {
         float* row = logits_ + r * vocabulary_;
-        const std::int32_t label = labels[r];
-        if (label < 0) {
-          losses_[2 * r] = losses_[2 * r + 1] = 0;
-          if (gradients) std::memset(row, 0, static_cast<std::size_t>(vocabulary_) * sizeof(float));
+        if (labels[r] < 0) {
+          std::memset(row, 0, static_cast<std::size_t>(vocabulary_) * sizeof(float));
           continue;
         }
-        if constexpr (!kIsFloat) {
-          // Logits are stored in the working precision, here as on a device.
-#pragma omp simd
-          for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
-        }
-        float max = row[0];
-#pragma omp simd reduction(max : max)
-        for (std::int64_t v = 0; v < vocabulary_; ++v) max = std::max(max, row[v]);
-        const float label_logit = row[label];
-        const float log_sum_exp = max + std::log(exponentials(row, max));
-        losses_[2 * r] = log_sum_exp - label_logit;
-        losses_[2 * r + 1] = attrs_.z_loss * log_sum_exp * log_sum_exp;
-        if (!gradients) continue;
-        // d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count
-        const float factor =
-            std::exp(max - log_sum_exp) * (1 + 2 * attrs_.z_loss * log_sum_exp) * inverse_count_;
+        const auto lse = static_cast<float>(log_sum_exp(r));
+        const float factor = (1 + 2 * attrs_.z_loss * lse) * inverse_count_ / sum_[r];
 #pragma omp simd
         for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] *= factor;
-        row[label] -= inverse_count_;
-        if constexpr (!kIsFloat) {
-#pragma omp simd
-          for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
-        }
+        const std::int64_t label = labels[r] - attrs_.first_word;
+        if (label >= 0 && label < vocabulary_) row[label] -= inverse_count_;
+        if constexpr (!kIsFloat) round(row);
       }
     });
+  }
+
+  void round(float* row) const {
+#pragma omp simd
+    for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
   }
 
   // Replaces a row by exp(row - max) and returns the sum, added up in blocks: a plain float32 sum
@@ -162,6 +189,7 @@ class Chunks {
     float* dx = dx_copy_;
     if constexpr (kIsFloat) dx = dx_out;
     G* dw = op_.out_data<G>(lce::kDWeight);
+    if (overwrite) std::fill(dw + vocabulary_ * width_, dw + stored_ * width_, G(0.0f));  // padding
     for_weight_blocks([&](std::int64_t v, std::int64_t count, const float* weight) {
       gemm(false, false, rows, width_, count, attrs_.scale, logits_ + v, vocabulary_, weight,
            width_, v == 0 ? 0.0f : 1.0f, dx, width_);
@@ -183,10 +211,14 @@ class Chunks {
 
   const OpContext& op_;
   const LinearCrossEntropyAttrs& attrs_;
-  const std::int64_t tokens_, width_, vocabulary_, chunk_;
+  const std::int64_t tokens_, width_;
+  const std::int64_t stored_, vocabulary_;  // rows of the weight, and how many of them are words
+  const std::int64_t chunk_;
   const lce::Scratch layout_;
-  float *const logits_, *const losses_, *const x_copy_, *const dx_copy_, *const w_copy_,
-                                                                             *const dw_copy_;
+  float* const logits_;
+  float *const max_, *const sum_, *const label_logit_;  // for each token of the chunk
+  float* const exchange_;
+  float *const x_copy_, *const dx_copy_, *const w_copy_, *const dw_copy_;
   float inverse_count_ = 0;
 };
 

@@ -21,7 +21,7 @@ void in_float32(const OpContext& op, const Problem& p) {
   auto* c = op.out_data<float>(matmul::kC);
   const auto* addend = op.in_data<float>(matmul::kAddend);
   if (addend != nullptr && addend != c) {
-    parallel_for(p.m * p.n, 1 << 14, [&](std::int64_t begin, std::int64_t end, int) {
+    parallel_for(p.m * p.n, kElementGrain, [&](std::int64_t begin, std::int64_t end, int) {
       std::memcpy(c + begin, addend + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
     });
   }
@@ -34,7 +34,7 @@ void in_float32(const OpContext& op, const Problem& p) {
 template <class T>
 void widen_rows(const T* x, bool transposed, std::int64_t stored, std::int64_t first,
                 std::int64_t count, std::int64_t inner, float* to) {
-  parallel_for(count, 8, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(count, row_grain(inner), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       if (!transposed) {
         widen(x + (first + r) * stored, to + r * inner, inner);
@@ -65,7 +65,7 @@ void widened(const OpContext& op, const Problem& p) {
       const std::int64_t cols = std::min(tile.n, p.n - n0);
       widen_rows(b, !p.tb, p.tb ? p.k : p.n, n0, cols, p.k, b_rows);
       gemm(false, true, rows, cols, p.k, 1, a_rows, p.k, b_rows, p.k, 0, product, cols);
-      parallel_for(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+      parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t r = begin; r < end; ++r) {
           C* out = c + (m0 + r) * p.n + n0;
           const C* add = addend == nullptr ? nullptr : addend + (m0 + r) * p.n + n0;

@@ -19,7 +19,7 @@ void forward(const OpContext& op) {
   const Shape& shape = op.in(rms_norm::kX).shape;
   const std::int64_t d = shape.cols();
   const float epsilon = op.attrs<RmsNormAttrs>().epsilon;
-  parallel_for(shape.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(shape.rows(), row_grain(d), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* xr = x + r * d;
       T* yr = y + r * d;
@@ -52,35 +52,37 @@ void backward(const OpContext& op) {
   const std::int64_t rows = shape.rows(), d = shape.cols();
   const std::int64_t blocks = rms_norm_backward::row_blocks(rows);
   float* partial = op.scratch();  // [blocks, d]
-  parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last, int) {
-    for (std::int64_t block = first; block < last; ++block) {
-      float* sums = partial + block * d;
-      std::memset(sums, 0, static_cast<std::size_t>(d) * sizeof(float));
-      for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
-        const T *dyr = dy + r * d, *xr = x + r * d;
-        const T* ar = addend == nullptr ? nullptr : addend + r * d;
-        T* dxr = dx + r * d;
-        const float inverse = rstd[r];
-        float dot = 0;
+  parallel_for(
+      blocks, row_grain((rows + blocks - 1) / blocks * d),
+      [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t block = first; block < last; ++block) {
+          float* sums = partial + block * d;
+          std::memset(sums, 0, static_cast<std::size_t>(d) * sizeof(float));
+          for (std::int64_t r = rows * block / blocks; r < rows * (block + 1) / blocks; ++r) {
+            const T *dyr = dy + r * d, *xr = x + r * d;
+            const T* ar = addend == nullptr ? nullptr : addend + r * d;
+            T* dxr = dx + r * d;
+            const float inverse = rstd[r];
+            float dot = 0;
 #pragma omp simd reduction(+ : dot)
-        for (std::int64_t i = 0; i < d; ++i) {
-          const float g = static_cast<float>(dyr[i]);
-          const float n = static_cast<float>(xr[i]) * inverse;
-          dot += g * static_cast<float>(weight[i]) * n;
-          sums[i] += g * n;
-        }
-        const float mean = dot / static_cast<float>(d);
+            for (std::int64_t i = 0; i < d; ++i) {
+              const float g = static_cast<float>(dyr[i]);
+              const float n = static_cast<float>(xr[i]) * inverse;
+              dot += g * static_cast<float>(weight[i]) * n;
+              sums[i] += g * n;
+            }
+            const float mean = dot / static_cast<float>(d);
         // dx may lie where dy or the addend did: each element is read before it is written.
 #pragma omp simd
-        for (std::int64_t i = 0; i < d; ++i) {
-          const float g = static_cast<float>(dyr[i]) * static_cast<float>(weight[i]);
-          const float n = static_cast<float>(xr[i]) * inverse;
-          const float own = inverse * (g - n * mean);
-          dxr[i] = static_cast<T>(ar == nullptr ? own : own + static_cast<float>(ar[i]));
+            for (std::int64_t i = 0; i < d; ++i) {
+              const float g = static_cast<float>(dyr[i]) * static_cast<float>(weight[i]);
+              const float n = static_cast<float>(xr[i]) * inverse;
+              const float own = inverse * (g - n * mean);
+              dxr[i] = static_cast<T>(ar == nullptr ? own : own + static_cast<float>(ar[i]));
+            }
+          }
         }
-      }
-    }
-  });
+      });
   for (std::int64_t i = 0; i < d; ++i) {
     float sum = accumulate ? static_cast<float>(dw[i]) : 0.0f;
     for (std::int64_t block = 0; block < blocks; ++block) sum += partial[block * d + i];

@@ -15,9 +15,9 @@ void squared_norm(const OpContext& op) {
     const double sum = reduce_in_blocks(
         op.in(squared_norm::kX).shape.numel(), [&](std::int64_t begin, std::int64_t end) {
           double total = 0;
-          for (std::int64_t i = begin; i < end; i += 4096) {
+          for (std::int64_t i = begin; i < end; i += 256) {
             float part = 0;
-            const std::int64_t last = std::min(end, i + 4096);
+            const std::int64_t last = std::min(end, i + 256);
 #pragma omp simd reduction(+ : part)
             for (std::int64_t j = i; j < last; ++j) {
               part += static_cast<float>(x[j]) * static_cast<float>(x[j]);
@@ -28,6 +28,14 @@ void squared_norm(const OpContext& op) {
         });
     *op.out_data<float>(squared_norm::kSum) = static_cast<float>(sum);
   });
+}
+
+void sum(const OpContext& op) {
+  const auto* x = op.in_data<float>(sum::kX);
+  double total = 0;
+  for (std::int64_t i = 0; i < op.in(sum::kX).shape.numel(); ++i)
+    total += static_cast<double>(x[i]);
+  *op.out_data<float>(sum::kY) = static_cast<float>(total);
 }
 
 void update_scale(const OpContext& op) {

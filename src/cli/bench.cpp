@@ -1,0 +1,93 @@
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/run_options.h"
+#include "lab/step_bench.h"
+
+namespace quintet {
+namespace {
+
+void print(const StepOptions& step, const StepBench& b) {
+  const double achieved = b.flops / b.seconds;
+  fmt::print("{}: {} x {} sequences of {} + {} tokens, {}, {} threads\n", step.model.name,
+             step.accumulate, step.batch.micro_batch, step.batch.source, step.batch.target,
+             step.options.dtype == DType::kBF16 ? "bf16" : "fp32", step.target.threads);
+  fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {} of memory\n", b.seconds * 1e3,
+             b.fastest * 1e3, b.tokens / b.seconds,
+             human_bytes(static_cast<double>(b.arena_bytes)));
+  fmt::print(
+      "{:.1f} GFLOP/s achieved, {:.1f} the ceiling (sgemm on the step's own shapes): {:.1f} %\n\n",
+      achieved * 1e-9, b.ceiling_flops * 1e-9, 100 * achieved / b.ceiling_flops);
+  double total = 0;
+  for (const KindCost& k : b.kinds) total += k.seconds;
+  fmt::print("{:<22} {:>5} {:>9} {:>7} {:>9} {:>8} {:>12}\n", "op kind", "ops", "ms", "share",
+             "GFLOP/s", "GB/s", "of its floor");
+  for (const KindCost& k : b.kinds) {
+    // The floor of an op kind: its products at the ceiling or its bytes at the copy rate, whichever
+    // takes longer.
+    const double floor = std::max(k.flops / b.ceiling_flops, k.bytes / b.copy_bytes);
+    fmt::print("{:<22} {:>5} {:>9.3f} {:>6.1f}% {:>9} {:>8.1f} {:>11.0f}%\n", k.kind, k.ops,
+               k.seconds * 1e3, 100 * k.seconds / total,
+               k.flops > 0 ? fmt::format("{:.1f}", k.flops / k.seconds * 1e-9) : "-",
+               k.bytes / k.seconds * 1e-9, 100 * floor / k.seconds);
+  }
+  fmt::print(
+      "\nOf the {:.2f} ms that ops take, {:.2f} are products at the ceiling's rate. A large copy "
+      "moves {:.1f} "
+      "GB/s.\n",
+      total * 1e3, b.product_seconds * 1e3, b.copy_bytes * 1e-9);
+}
+
+nlohmann::ordered_json to_json(const StepOptions& step, const StepBench& b) {
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
+  for (const KindCost& k : b.kinds) {
+    kinds.push_back({{"kind", k.kind},
+                     {"ops", k.ops},
+                     {"seconds", k.seconds},
+                     {"flops", k.flops},
+                     {"bytes", k.bytes}});
+  }
+  return {{"model", step.model.name},
+          {"seconds", b.seconds},
+          {"fastest_seconds", b.fastest},
+          {"tokens_per_second", b.tokens / b.seconds},
+          {"flops_per_second", b.flops / b.seconds},
+          {"ceiling_flops_per_second", b.ceiling_flops},
+          {"share_of_ceiling", b.flops / b.seconds / b.ceiling_flops},
+          {"copy_bytes_per_second", b.copy_bytes},
+          {"arena_bytes", b.arena_bytes},
+          {"kinds", kinds}};
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App* bench =
+      app.add_subcommand("bench", "measure, against ceilings measured in the same run");
+  bench->require_subcommand(1);
+  CLI::App* command =
+      bench->add_subcommand("step", "one training step: time by kind of op, share of the ceiling");
+  auto options = std::make_shared<RunOptions>(*command);
+  auto repetitions = std::make_shared<int>(20);
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--repeat", *repetitions, "steps to time")->check(CLI::Range(1, 100000));
+  command->add_flag("--json", *json, "for programs");
+  command->footer(
+      "Example: quintet bench step --model mini --micro-batch 8 --source 128 --target 32");
+  command->callback([options, repetitions, json, &action] {
+    action = [options, repetitions, json]() -> Status {
+      QT_ASSIGN(const RunConfig config, options->load());
+      QT_ASSIGN(const StepOptions step, step_options(config, 1));
+      QT_ASSIGN(const StepBench result, bench_step(step, *repetitions));
+      if (*json) {
+        fmt::print("{}\n", to_json(step, result).dump(2));
+      } else {
+        print(step, result);
+      }
+      return {};
+    };
+  });
+}
+
+}  // namespace quintet

@@ -1,0 +1,169 @@
+#include "lab/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include <omp.h>
+
+#include "base/parallel_for.h"
+#include "base/philox.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/dry_run.h"
+#include "train/feed.h"
+#include "train/model_state.h"
+
+namespace quintet {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Product {
+  bool ta, tb;
+  std::int64_t m, n, k;
+  auto operator<=>(const Product&) const = default;
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+};
+
+// The matrix products of a step, with how often each shape occurs. Attention's are left out: they
+// are many small ones, part of what the step is measured on and not of what it is measured against.
+std::map<Product, std::int64_t> products_of(const Program& program) {
+  std::map<Product, std::int64_t> products;
+  for (const Op& op : program.ops) {
+    const OpView v{program, op};
+    if (op.kind == OpKind::kMatmul) {
+      const auto& attrs = v.attrs<MatmulAttrs>();
+      const Shape &a = v.in(matmul::kA).shape, &b = v.in(matmul::kB).shape;
+      ++products[{attrs.transpose_a, attrs.transpose_b, attrs.transpose_a ? a.cols() : a.rows(),
+                  attrs.transpose_b ? b.rows() : b.cols(),
+                  attrs.transpose_a ? a.rows() : a.cols()}];
+    } else if (op.kind == OpKind::kLinearCrossEntropy) {
+      namespace lce = linear_cross_entropy;
+      const std::int64_t tokens = v.in(lce::kX).shape.rows(), width = v.in(lce::kX).shape.cols();
+      const std::int64_t words = v.in(lce::kWeight).shape.rows();
+      const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, tokens);
+      for (std::int64_t first = 0; first < tokens; first += chunk) {
+        const std::int64_t rows = std::min(chunk, tokens - first);
+        ++products[{false, true, rows, words, width}];
+        ++products[{false, false, rows, width, words}];
+        ++products[{true, false, words, width, rows}];
+      }
+    }
+  }
+  return products;
+}
+
+// Seconds of one product at its best: the library, the threads and the shape of the step, warm
+// operands.
+double time_product(const Product& p) {
+  const auto elements = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  std::vector<float> a(elements(p.m * p.k)), b(elements(p.n * p.k)), c(elements(p.m * p.n));
+  PhiloxSequence random(1, 2);
+  for (float& x : a) x = static_cast<float>(random.uniform() - 0.5);
+  for (float& x : b) x = static_cast<float>(random.uniform() - 0.5);
+  double best = 1e30;
+  const int inner = std::max(1, static_cast<int>(2e7 / p.flops()));
+  for (int i = 0; i < 12; ++i) {
+    const double start = now();
+    for (int j = 0; j < inner; ++j) {
+      cpu::gemm(p.ta, p.tb, p.m, p.n, p.k, 1, a.data(), p.ta ? p.m : p.k, b.data(),
+                p.tb ? p.k : p.n, 0, c.data(), p.n);
+    }
+    best = std::min(best, (now() - start) / inner);
+  }
+  return best;
+}
+
+double copy_bandwidth() {
+  const std::size_t size = std::size_t{64} << 20;
+  std::vector<char> from(size, 1), to(size, 2);
+  double best = 1e30;
+  for (int i = 0; i < 5; ++i) {
+    const double start = now();
+    parallel_for(static_cast<std::int64_t>(size), 1 << 16,
+                 [&](std::int64_t begin, std::int64_t end, int) {
+                   std::memcpy(to.data() + begin, from.data() + begin,
+                               static_cast<std::size_t>(end - begin));
+                 });
+    best = std::min(best, now() - start);
+  }
+  return 2 * static_cast<double>(size) / best;
+}
+
+Status feed_random(Executor& executor, const StepOptions& options) {
+  Batch batch;
+  batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
+  PhiloxSequence random(1, 1);
+  const auto words = static_cast<std::uint32_t>(options.model.vocab_size);
+  for (std::int32_t m = 0; m < options.accumulate; ++m) {
+    for (auto& id : batch.source) id = static_cast<std::int32_t>(random.below(words));
+    for (auto& id : batch.labels) id = static_cast<std::int32_t>(random.below(words));
+    shift_right(batch.labels, batch.target_length, 0, 0, batch.target);
+    QT_TRY(feed(executor, m, batch, options));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
+  const Program program = compile_step(options);
+  const auto world = make_single_world();
+  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, *world));
+  ModelState(*executor, *world, options.model).initialise(1);
+  QT_TRY(feed_random(*executor, options));
+  StepBench bench;
+  const DryRun plan = dry_run(program);
+  bench.flops = plan.flops;
+  bench.arena_bytes = plan.arena_bytes;
+  bench.tokens = static_cast<double>(options.accumulate * options.batch.micro_batch *
+                                     (options.batch.source + options.batch.target));
+  QT_ASSIGN(const StepResult warm_up, run_step(*executor, 1, 1e-4));
+  static_cast<void>(warm_up);
+
+  std::vector<double> seconds, op_seconds(program.ops.size(), 0);
+  for (int i = 0; i < repetitions; ++i) {
+    const double start = now();
+    QT_TRY(executor->run());
+    seconds.push_back(now() - start);
+    const std::span<const OpTiming> timings = executor->timings();
+    for (std::size_t op = 0; op < timings.size(); ++op)
+      op_seconds[op] += timings[op].end - timings[op].start;
+  }
+  std::sort(seconds.begin(), seconds.end());
+  bench.seconds = seconds[seconds.size() / 2];
+  bench.fastest = seconds.front();
+
+  std::map<OpKind, KindCost> kinds;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    KindCost& cost = kinds[op.kind];
+    cost.kind = name_of(op.kind);
+    ++cost.ops;
+    cost.seconds += op_seconds[i] / repetitions;
+    cost.flops += flops_of(program, op);
+    cost.bytes += bytes_of(program, op);
+  }
+  for (auto& [kind, cost] : kinds) bench.kinds.push_back(std::move(cost));
+  std::sort(bench.kinds.begin(), bench.kinds.end(),
+            [](const KindCost& a, const KindCost& b) { return a.seconds > b.seconds; });
+
+  omp_set_num_threads(options.target.threads);
+  double product_flops = 0, product_seconds = 0;
+  for (const auto& [product, count] : products_of(program)) {
+    product_flops += static_cast<double>(count) * product.flops();
+    product_seconds += static_cast<double>(count) * time_product(product);
+  }
+  bench.ceiling_flops = product_flops / product_seconds;
+  bench.product_seconds = plan.flops / bench.ceiling_flops;
+  bench.copy_bytes = copy_bandwidth();
+  return bench;
+}
+
+}  // namespace quintet

@@ -1,0 +1,37 @@
+// Measures one training step against what the machine can do: the whole step, each kind of op, and
+// the ceiling, which is the device's own matrix product on the very shapes that the step
+// multiplies, all in one run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "train/step_program.h"
+
+namespace quintet {
+
+struct KindCost {
+  std::string kind;
+  std::int64_t ops = 0;  // of one step
+  double seconds = 0;    // of one step
+  double flops = 0;
+  double bytes = 0;  // each operand once
+};
+
+struct StepBench {
+  double seconds = 0;  // median of the repetitions
+  double fastest = 0;
+  double tokens = 0;
+  double flops = 0;            // of the model
+  double ceiling_flops = 0;    // a second, on the step's own product shapes
+  double product_seconds = 0;  // what the products alone would take at that rate
+  double copy_bytes = 0;       // a second, read and written, of a large copy
+  std::int64_t arena_bytes = 0;
+  std::vector<KindCost> kinds;  // by time, most first
+};
+
+Result<StepBench> bench_step(const StepOptions& options, int repetitions);
+
+}  // namespace quintet

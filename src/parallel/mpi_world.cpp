@@ -1,0 +1,450 @@
+// Communication over MPI.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include <mpi.h>
+#include <sched.h>
+
+#include "base/check.h"
+#include "base/parallel_for.h"
+#include "parallel/communicator.h"
+
+// MPI's own errors end the process (its default handler); a call that returns has succeeded, or our
+// arguments were wrong.
+#define QT_MPI(call)                                          \
+  do {                                                        \
+    const int qt_mpi_code = (call);                           \
+    QT_CHECK(qt_mpi_code == MPI_SUCCESS, "{} failed", #call); \
+  } while (false)
+
+namespace quintet {
+namespace {
+
+int narrow(std::int64_t value) {
+  QT_CHECK(value >= 0 && value <= std::numeric_limits<int>::max(), "{} elements in one message",
+           value);
+  return static_cast<int>(value);
+}
+
+MPI_Datatype mpi_type(std::int64_t element) {
+  return element == 2   ? MPI_UINT16_T
+         : element == 4 ? MPI_UINT32_T
+         : element == 8 ? MPI_UINT64_T
+                        : MPI_BYTE;
+}
+
+// out[i] = reduction over m of copies[m * stride + i], in the order of m.
+template <class T>
+void reduce_copies(const T* copies, std::int64_t members, std::int64_t stride, std::int64_t count,
+                   Reduction reduction, T* out) {
+  parallel_for(count, kElementGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    constexpr std::int64_t kBlock = 512;
+    float sum[kBlock];
+    for (std::int64_t at = begin; at < end; at += kBlock) {
+      const std::int64_t n = std::min(kBlock, end - at);
+#pragma omp simd
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<float>(copies[at + i]);
+      for (std::int64_t m = 1; m < members; ++m) {
+        const T* from = copies + m * stride + at;
+        if (reduction == Reduction::kSum) {
+#pragma omp simd
+          for (std::int64_t i = 0; i < n; ++i) sum[i] += static_cast<float>(from[i]);
+        } else {
+#pragma omp simd
+          for (std::int64_t i = 0; i < n; ++i)
+            sum[i] = std::max(sum[i], static_cast<float>(from[i]));
+        }
+      }
+#pragma omp simd
+      for (std::int64_t i = 0; i < n; ++i) out[at + i] = static_cast<T>(sum[i]);
+    }
+  });
+}
+
+void reduce_copies(const void* copies, std::int64_t members, std::int64_t stride,
+                   std::int64_t count, DType dtype, Reduction reduction, void* out) {
+  with_float_type(dtype, [&]<class T>(T) {
+    reduce_copies(static_cast<const T*>(copies), members, stride, count, reduction,
+                  static_cast<T*>(out));
+  });
+}
+
+bool is_done(MPI_Request& request) {
+  int done = 0;
+  QT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+  return done != 0;
+}
+
+// One MPI call.
+template <class Start>
+class SingleCall final : public Transfer {
+ public:
+  SingleCall(Start start, std::int64_t bytes) : start_(std::move(start)), bytes_(bytes) {}
+  void start() override {
+    start_(&request_);
+    bytes_sent += bytes_;
+  }
+  bool test() override { return is_done(request_); }
+
+ private:
+  Start start_;
+  std::int64_t bytes_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+template <class Start>
+std::unique_ptr<Transfer> single_call(Start start, std::int64_t bytes) {
+  return std::make_unique<SingleCall<Start>>(std::move(start), bytes);
+}
+
+// How `count` elements are cut into one part a member; the last parts may be smaller.
+struct Parts {
+  Parts(std::int64_t count, std::int64_t members) {
+    const std::int64_t part = (count + members - 1) / members;
+    for (std::int64_t m = 0; m < members; ++m) {
+      const std::int64_t begin = std::min(m * part, count);
+      offsets.push_back(narrow(begin));
+      counts.push_back(narrow(std::min(part, count - begin)));
+    }
+  }
+  std::vector<int> counts, offsets;
+};
+
+// Everybody gets everybody's part of the input, and adds up its own: the first half of an
+// all-reduce, or all of a reduce-scatter.
+class Exchange {
+ public:
+  Exchange(MPI_Comm comm, std::int32_t rank, const void* in, const Parts& parts, DType dtype,
+           void* scratch)
+      : comm_(comm),
+        in_(in),
+        parts_(parts),
+        dtype_(dtype),
+        scratch_(scratch),
+        mine_(parts.counts[static_cast<std::size_t>(rank)]) {
+    const auto members = parts.counts.size();
+    recv_counts_.assign(members, narrow(mine_));
+    for (std::size_t m = 0; m < members; ++m)
+      recv_offsets_.push_back(narrow(static_cast<std::int64_t>(m) * mine_));
+    for (std::size_t m = 0; m < members; ++m) {
+      if (m != static_cast<std::size_t>(rank)) sent_ += parts.counts[m] * size_of(dtype);
+    }
+  }
+  void start(MPI_Request* request) const {
+    const MPI_Datatype type = mpi_type(size_of(dtype_));
+    QT_MPI(MPI_Ialltoallv(in_, parts_.counts.data(), parts_.offsets.data(), type, scratch_,
+                          recv_counts_.data(), recv_offsets_.data(), type, comm_, request));
+  }
+  void finish(Reduction reduction, void* out) const {
+    reduce_copies(scratch_, static_cast<std::int64_t>(recv_counts_.size()), mine_, mine_, dtype_,
+                  reduction, out);
+  }
+  std::int64_t bytes_sent() const { return sent_; }
+  std::int64_t mine() const { return mine_; }
+
+ private:
+  MPI_Comm comm_;
+  const void* in_;
+  Parts parts_;
+  DType dtype_;
+  void* scratch_;
+  std::int64_t mine_, sent_ = 0;
+  std::vector<int> recv_counts_, recv_offsets_;
+};
+
+class ReduceScatter final : public Transfer {
+ public:
+  ReduceScatter(Exchange exchange, void* part) : exchange_(std::move(exchange)), part_(part) {}
+  void start() override {
+    exchange_.start(&request_);
+    bytes_sent += exchange_.bytes_sent();
+  }
+  bool test() override {
+    if (!is_done(request_)) return false;
+    exchange_.finish(Reduction::kSum, part_);
+    return true;
+  }
+
+ private:
+  Exchange exchange_;
+  void* part_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+// Small: everybody sends everything to everybody and reduces all of it.
+class OneRoundAllReduce final : public Transfer {
+ public:
+  OneRoundAllReduce(MPI_Comm comm, std::int32_t members, const void* in, void* out,
+                    std::int64_t count, DType dtype, Reduction reduction, void* scratch)
+      : comm_(comm),
+        members_(members),
+        in_(in),
+        out_(out),
+        count_(count),
+        dtype_(dtype),
+        reduction_(reduction),
+        scratch_(scratch) {}
+  void start() override {
+    const MPI_Datatype type = mpi_type(size_of(dtype_));
+    QT_MPI(MPI_Iallgather(in_, narrow(count_), type, scratch_, narrow(count_), type, comm_,
+                          &request_));
+    bytes_sent += (members_ - 1) * count_ * size_of(dtype_);
+  }
+  bool test() override {
+    if (!is_done(request_)) return false;
+    reduce_copies(scratch_, members_, count_, count_, dtype_, reduction_, out_);
+    return true;
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::int64_t members_;
+  const void* in_;
+  void* out_;
+  std::int64_t count_;
+  DType dtype_;
+  Reduction reduction_;
+  void* scratch_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+// Large: everybody reduces its part, then the parts are gathered.
+class TwoRoundAllReduce final : public Transfer {
+ public:
+  TwoRoundAllReduce(MPI_Comm comm, std::int32_t rank, Exchange exchange, Parts parts, void* out,
+                    DType dtype, Reduction reduction)
+      : comm_(comm),
+        exchange_(std::move(exchange)),
+        parts_(std::move(parts)),
+        out_(static_cast<std::byte*>(out)),
+        dtype_(dtype),
+        reduction_(reduction),
+        my_offset_(parts_.offsets[static_cast<std::size_t>(rank)] * size_of(dtype)) {}
+  void start() override {
+    exchange_.start(&request_);
+    gathering_ = false;
+    const auto members = static_cast<std::int64_t>(parts_.counts.size());
+    bytes_sent += exchange_.bytes_sent() + (members - 1) * exchange_.mine() * size_of(dtype_);
+  }
+  bool test() override {
+    if (!is_done(request_)) return false;
+    if (gathering_) return true;
+    exchange_.finish(reduction_, out_ + my_offset_);
+    const MPI_Datatype type = mpi_type(size_of(dtype_));
+    QT_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out_, parts_.counts.data(), parts_.offsets.data(),
+                           type, comm_, &request_));
+    gathering_ = true;
+    return is_done(request_);
+  }
+
+ private:
+  MPI_Comm comm_;
+  Exchange exchange_;
+  Parts parts_;
+  std::byte* out_;
+  DType dtype_;
+  Reduction reduction_;
+  std::int64_t my_offset_;
+  bool gathering_ = false;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  // Takes ownership of the communicator.
+  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+    int value = 0;
+    QT_MPI(MPI_Comm_size(comm, &value));
+    size_ = value;
+    QT_MPI(MPI_Comm_rank(comm, &value));
+    rank_ = value;
+  }
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+  ~MpiCommunicator() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized == 0) MPI_Comm_free(&comm_);
+  }
+
+  std::int32_t size() const override { return size_; }
+  std::int32_t rank() const override { return rank_; }
+
+  std::unique_ptr<Transfer> all_reduce(const void* in, void* out, std::int64_t count, DType dtype,
+                                       Reduction reduction, void* scratch) override {
+    if (count * size_of(dtype) <= kOneRoundBytes) {
+      return std::make_unique<OneRoundAllReduce>(comm_, size_, in, out, count, dtype, reduction,
+                                                 scratch);
+    }
+    const Parts parts(count, size_);
+    return std::make_unique<TwoRoundAllReduce>(comm_, rank_,
+                                               Exchange(comm_, rank_, in, parts, dtype, scratch),
+                                               parts, out, dtype, reduction);
+  }
+  std::unique_ptr<Transfer> all_gather(const void* part, void* whole, std::int64_t bytes) override {
+    const bool in_place = part == static_cast<const std::byte*>(whole) + rank_ * bytes;
+    const std::int64_t element = bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
+    return single_call(
+        [comm = comm_, part, whole, in_place, type = mpi_type(element),
+         count = narrow(bytes / element)](MPI_Request* request) {
+          QT_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : part, in_place ? 0 : count, type, whole,
+                                count, type, comm, request));
+        },
+        (size_ - 1) * bytes);
+  }
+  std::unique_ptr<Transfer> reduce_scatter(const void* whole, void* part, std::int64_t count,
+                                           DType dtype, void* scratch) override {
+    return std::make_unique<ReduceScatter>(
+        Exchange(comm_, rank_, whole, Parts(count * size_, size_), dtype, scratch), part);
+  }
+  std::unique_ptr<Transfer> broadcast(void* data, std::int64_t bytes, std::int32_t root) override {
+    return single_call(
+        [comm = comm_, data, count = narrow(bytes), root](MPI_Request* request) {
+          QT_MPI(MPI_Ibcast(data, count, MPI_BYTE, root, comm, request));
+        },
+        rank_ == root ? (size_ - 1) * bytes : 0);
+  }
+  void all_reduce_now(float* data, std::int64_t count, Reduction reduction,
+                      void* scratch) override {
+    OneRoundAllReduce all(comm_, size_, data, data, count, DType::kF32, reduction, scratch);
+    all.start();
+    while (!all.test()) ::sched_yield();  // ranks may outnumber cores
+    bytes_sent_now += all.bytes_sent;
+  }
+  std::unique_ptr<Transfer> send(const void* data, std::int64_t bytes, std::int32_t to,
+                                 std::int32_t tag) override {
+    return single_call(
+        [comm = comm_, data, count = narrow(bytes), to, tag](MPI_Request* request) {
+          QT_MPI(MPI_Isend(data, count, MPI_BYTE, to, tag, comm, request));
+        },
+        bytes);
+  }
+  std::unique_ptr<Transfer> recv(void* data, std::int64_t bytes, std::int32_t from,
+                                 std::int32_t tag) override {
+    return single_call(
+        [comm = comm_, data, count = narrow(bytes), from, tag](MPI_Request* request) {
+          QT_MPI(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm, request));
+        },
+        0);
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::int32_t size_ = 1, rank_ = 0;
+};
+
+class MpiWorld final : public World {
+ public:
+  explicit MpiWorld(MPI_Comm comm) : comm_(comm) {
+    int value = 0;
+    QT_MPI(MPI_Comm_size(comm, &value));
+    size_ = value;
+    QT_MPI(MPI_Comm_rank(comm, &value));
+    rank_ = value;
+  }
+
+  std::int32_t size() const override { return size_; }
+  std::int32_t rank() const override { return rank_; }
+  MPI_Comm comm() const { return comm_; }
+
+  std::unique_ptr<Communicator> group(const std::vector<std::int32_t>& ranks,
+                                      std::int32_t key) override {
+    MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+    QT_MPI(MPI_Comm_group(comm_, &all));
+    QT_MPI(MPI_Group_incl(all, narrow(static_cast<std::int64_t>(ranks.size())), ranks.data(),
+                          &members));
+    MPI_Comm comm = MPI_COMM_NULL;
+    QT_MPI(MPI_Comm_create_group(comm_, members, key, &comm));
+    MPI_Group_free(&members);
+    MPI_Group_free(&all);
+    return std::make_unique<MpiCommunicator>(comm);
+  }
+  std::int64_t minimum(std::int64_t value) override {
+    std::int64_t result = 0;
+    QT_MPI(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, MPI_MIN, comm_));
+    return result;
+  }
+  std::vector<std::string> gather(const std::string& text) override {
+    const int length = narrow(static_cast<std::int64_t>(text.size()));
+    std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets;
+    QT_MPI(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm_));
+    std::int64_t total = 0;
+    for (const int l : lengths) {
+      offsets.push_back(narrow(total));
+      total += rank_ == 0 ? l : 0;
+    }
+    std::string all(static_cast<std::size_t>(total), '\0');
+    QT_MPI(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
+                       MPI_CHAR, 0, comm_));
+    std::vector<std::string> texts;
+    for (std::size_t r = 0; rank_ == 0 && r < lengths.size(); ++r) {
+      texts.push_back(
+          all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
+    }
+    return texts;
+  }
+  std::string broadcast(const std::string& text) override {
+    int length = narrow(static_cast<std::int64_t>(text.size()));
+    QT_MPI(MPI_Bcast(&length, 1, MPI_INT, 0, comm_));
+    std::string all = text;
+    all.resize(static_cast<std::size_t>(length));
+    QT_MPI(MPI_Bcast(all.data(), length, MPI_CHAR, 0, comm_));
+    return all;
+  }
+  void barrier() override { QT_MPI(MPI_Barrier(comm_)); }
+
+ private:
+  MPI_Comm comm_;
+  std::int32_t size_ = 1, rank_ = 0;
+};
+
+// Launchers tell the number of ranks in the environment; without one this process is alone, and MPI
+// stays out of it.
+bool started_by_a_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  const char* tasks = std::getenv("SLURM_NTASKS");
+  return tasks != nullptr && std::getenv("SLURM_PROCID") != nullptr && std::atoi(tasks) > 1;
+}
+
+}  // namespace
+
+std::unique_ptr<World> join_world() {
+  if (!started_by_a_launcher()) return make_single_world();
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized == 0) {
+    int provided = 0;
+    QT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+    std::atexit([] {
+      int finalized = 0;
+      MPI_Finalized(&finalized);
+      if (finalized == 0) MPI_Finalize();
+    });
+  }
+  return std::make_unique<MpiWorld>(MPI_COMM_WORLD);
+}
+
+std::int32_t launcher_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
+  }
+  return 0;
+}
+
+std::unique_ptr<World> make_subworld(World& world, std::int32_t size) {
+  auto* mpi = dynamic_cast<MpiWorld*>(&world);
+  if (mpi == nullptr) return size >= 1 ? make_single_world() : nullptr;
+  MPI_Comm comm = MPI_COMM_NULL;
+  QT_MPI(MPI_Comm_split(mpi->comm(), mpi->rank() < size ? 0 : MPI_UNDEFINED, mpi->rank(), &comm));
+  if (comm == MPI_COMM_NULL) return nullptr;
+  if (size == 1) {
+    MPI_Comm_free(&comm);
+    return make_single_world();
+  }
+  return std::make_unique<MpiWorld>(comm);
+}
+
+}  // namespace quintet

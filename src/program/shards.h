@@ -1,0 +1,33 @@
+// From a shard's pieces to elements of whole weights, and back.
+#pragma once
+
+#include <algorithm>
+
+#include "program/program.h"
+
+namespace quintet {
+
+inline const Weight& weight_of(const Program& program, const ShardPiece& piece) {
+  return program.units[static_cast<std::size_t>(piece.unit)]
+      .weights[static_cast<std::size_t>(piece.weight)];
+}
+
+// Calls body(element of the whole weight, element of the shard, count) for every contiguous run of
+// a piece. Padding belongs to no weight and is left out.
+template <class Body>
+void for_each_run(const Weight& weight, const ShardPiece& piece, const Body& body) {
+  const std::int64_t width = weight.shape.cols();
+  const std::int64_t end = std::min(piece.first + piece.count, weight.rows * weight.cols);
+  if (weight.cols == width) {  // whole rows follow each other in the weight, too
+    if (piece.first < end) body(weight.row0 * width + piece.first, piece.offset, end - piece.first);
+    return;
+  }
+  for (std::int64_t at = piece.first; at < end;) {
+    const std::int64_t row = at / weight.cols, col = at % weight.cols;
+    const std::int64_t count = std::min(weight.cols - col, end - at);
+    body((weight.row0 + row) * width + weight.col0 + col, piece.offset + at - piece.first, count);
+    at += count;
+  }
+}
+
+}  // namespace quintet

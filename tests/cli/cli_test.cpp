@@ -1,0 +1,220 @@
+// The command line as users meet it: what it prints, what it refuses, with which exit code.
+#include <array>
+#include <chrono>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "base/files.h"
+#include "model/t5_config.h"
+#include "tests/support/temporary_folder.h"
+
+namespace quintet {
+namespace {
+
+struct Outcome {
+  int exit_code;
+  std::string output;  // both streams
+};
+
+Outcome quintet(const std::string& arguments) {
+  const std::string command = std::string(QUINTET_BINARY) + " " + arguments + " 2>&1";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  Outcome outcome{-1, ""};
+  std::array<char, 4096> buffer{};
+  for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    outcome.output.append(buffer.data(), got);
+  }
+  outcome.exit_code = WEXITSTATUS(::pclose(pipe));
+  return outcome;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string golden(const std::string& name) {
+  return QUINTET_SOURCE_DIR "/tests/goldens/" + name;
+}
+
+TEST(Cli, HelpIsThere) {
+  for (const char* command :
+       {"", "train", "plan", "inspect", "inspect program", "verify", "config"}) {
+    const Outcome outcome = quintet(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0) << command;
+    EXPECT_TRUE(contains(outcome.output, "Usage")) << command;
+  }
+  EXPECT_EQ(quintet("").exit_code, 2);
+  EXPECT_EQ(quintet("trian").exit_code, 2);
+  EXPECT_EQ(quintet("train --no-such-flag").exit_code, 2);
+  EXPECT_TRUE(contains(quintet("--version").output, "quintet "));
+}
+
+TEST(Cli, ConfigDocumentsEveryKeyAndReadsItsOwnOutput) {
+  const Outcome outcome = quintet("config --help-all");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* key : {"[model]", "micro_batch = ", "precision = ", "clip_norm = ",
+                          "warmup_steps = ", "noise_density = ", "save_every = "}) {
+    EXPECT_TRUE(contains(outcome.output, key)) << key;
+  }
+  const TemporaryFolder folder;
+  ASSERT_TRUE(write_file(folder.path() / "run.toml", outcome.output).ok());
+  EXPECT_EQ(quintet("config " + (folder.path() / "run.toml").string()).output,
+            quintet("config").output);
+}
+
+TEST(Cli, MistakesAreNamed) {
+  struct Case {
+    const char* arguments;
+    int exit_code;
+    const char* says;
+  };
+  const TemporaryFolder folder;
+  const std::string missing = (folder.path() / "none.toml").string();
+  const std::vector<std::pair<std::string, Case>> cases = {
+      {"train --set train.stpes=3", {"", 2, "did you mean train.steps"}},
+      {"train --set train.steps=0", {"", 2, "at least 1"}},
+      {"train --set train.steps=many", {"", 2, "an integer"}},
+      {"train " + missing, {"", 3, "no such file"}},
+      {"plan --model mt5-bsae", {"", 2, "did you mean mt5-base"}},
+      {"plan --model " + missing, {"", 2, "neither a preset"}},
+      {"plan --model " + folder.path().string(), {"", 3, "config.json: no such file"}},
+      {"plan --source 2", {"", 2, "between 3 and"}},
+      {"plan --recompute all", {"", 2, "none, selective, full"}},
+      {"plan --precision fp16", {"", 2, "fp32, bf16"}},
+      {"plan --set train.gradients=bf16", {"", 2, "more precise"}},
+      {"train --set data.words=1000", {"", 2, "data.words"}},
+      {"train --source 32 --target 4", {"", 2, "target"}},
+      {"train --source 1024 --set data.mean_span=1 --set data.noise_density=0.5",
+       {"", 2, "sentinels"}},
+      {"train --set output.folder=/proc/nowhere", {"", 7, "/proc/nowhere"}},
+      {"verify " + folder.path().string(), {"", 3, "config.json: no such file"}},
+      {"verify " + golden("tiny") + " --accumulate 2", {"", 2, "cannot be split"}},
+      {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = quintet(arguments);
+    EXPECT_EQ(outcome.exit_code, expected.exit_code) << arguments << "\n" << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, expected.says)) << arguments << "\n" << outcome.output;
+  }
+}
+
+TEST(Cli, VerifyPassesAndFailsWithTheRightCode) {
+  const Outcome good = quintet("verify " + golden("tiny") + " --json");
+  EXPECT_EQ(good.exit_code, 0) << good.output;
+  const auto json = nlohmann::json::parse(good.output);
+  EXPECT_TRUE(json["passed"].get<bool>());
+  EXPECT_EQ(json["gradients"].size(), 61u);
+  EXPECT_EQ(json["adamw"].size(), 12u);
+
+  // One wrong number in the reference must be noticed.
+  const TemporaryFolder folder;
+  std::filesystem::copy(golden("tiny"), folder.path() / "case");
+  const Path expected = folder.path() / "case/expected.json";
+  auto values = nlohmann::json::parse(read_file(expected).value());
+  values["adafactor"]["losses"][11] = values["adafactor"]["losses"][11].get<double>() * 1.001;
+  ASSERT_TRUE(write_file(expected, values.dump()).ok());
+  const Outcome bad = quintet("verify " + (folder.path() / "case").string());
+  EXPECT_EQ(bad.exit_code, 4);
+  EXPECT_TRUE(contains(bad.output, "FAIL"));
+  EXPECT_TRUE(contains(bad.output, "outside their tolerance"));
+}
+
+TEST(Cli, VerifyRefusesBrokenFolders) {
+  struct Break {
+    const char* file;
+    std::function<void(const Path&)> how;
+    const char* says;
+  };
+  const auto truncate = [](const Path& path) {
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  };
+  const auto remove = [](const Path& path) { std::filesystem::remove(path); };
+  const auto edit = [](const char* key, const nlohmann::json& value) {
+    return [=](const Path& path) {
+      auto json = nlohmann::json::parse(read_file(path).value());
+      (json.is_array() ? json[0] : json)[key] = value;
+      ASSERT_TRUE(write_file(path, json.dump()).ok());
+    };
+  };
+  const std::vector<Break> breaks = {
+      {"model.safetensors", truncate, "truncated"},
+      {"model.safetensors", remove, "no such file"},
+      {"grads.safetensors", truncate, "truncated"},
+      {"batches.json", truncate, "not valid JSON"},
+      {"expected.json", remove, "no such file"},
+      {"expected.json", edit("loss", "six"), "\"loss\" is missing or not a number"},
+      {"config.json", edit("vocab_size", 321), "the model needs"},
+      {"config.json", edit("num_layers", 4), "is missing"},
+      {"config.json", edit("num_layers", 2), "is not part of this model"},
+      {"config.json", edit("d_kv", 0), "d_kv = 0"},
+      {"batches.json", edit("labels", {{1, 2}, {3}}), "rectangle"},
+      {"batches.json", edit("attention_mask", {{0, 1}}), "do not fit together"},
+  };
+  for (const Break& b : breaks) {
+    const TemporaryFolder folder;
+    std::filesystem::copy(golden("tiny"), folder.path() / "case");
+    b.how(folder.path() / "case" / b.file);
+    const Outcome outcome = quintet("verify " + (folder.path() / "case").string());
+    EXPECT_EQ(outcome.exit_code, 3) << b.file << ": " << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, b.says)) << b.file << ": " << outcome.output;
+  }
+}
+
+TEST(Cli, WrongVocabularyInABatchIsNamed) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(golden("tiny"), folder.path() / "case");
+  const Path batches = folder.path() / "case/batches.json";
+  auto json = nlohmann::json::parse(read_file(batches).value());
+  json[3]["input_ids"][1][2] = 320;
+  ASSERT_TRUE(write_file(batches, json.dump()).ok());
+  const Outcome outcome = quintet("verify " + (folder.path() / "case").string());
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_TRUE(contains(outcome.output, "source id 320 (sequence 1, position 2)")) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "vocabulary of 320")) << outcome.output;
+}
+
+TEST(Cli, PlanOfEveryPreset) {
+  for (const std::string& name : preset_names()) {
+    const Outcome outcome = quintet("plan --json --model " + name +
+                                    " --micro-batch 8 --source 1024 --target 256 --precision bf16");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto plan = nlohmann::json::parse(outcome.output);
+    std::int64_t sum = plan["unused_bytes"];
+    for (const auto& [storage, bytes] : plan["bytes_at_peak"].items())
+      sum += bytes.get<std::int64_t>();
+    EXPECT_EQ(sum, plan["total_bytes"].get<std::int64_t>());
+    // Working copy, master and two moments: 14 bytes a weight, and what alignment adds.
+    const std::int64_t state = plan["bytes_at_peak"]["parameter"].get<std::int64_t>() +
+                               plan["bytes_at_peak"]["optimizer"].get<std::int64_t>();
+    EXPECT_EQ(state, 14 * plan["parameters"].get<std::int64_t>());
+  }
+}
+
+TEST(Cli, InspectShowsTheProgram) {
+  const Outcome outcome = quintet("inspect program --model tiny --recompute full --accumulate 2");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* part : {"units:", "rec   encoder.1", "mb1", "linear_cross_entropy", "adamw"}) {
+    EXPECT_TRUE(contains(outcome.output, part)) << part;
+  }
+}
+
+TEST(Cli, TrainWritesWhatItPromises) {
+  const TemporaryFolder folder;
+  const Path run = folder.path() / "run";
+  const Outcome outcome = quintet("train --set train.steps=5 --set output.folder=" + run.string());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "trained to step 5"));
+  for (const char* file :
+       {"metrics.jsonl", "checkpoints/step-00000005/model.safetensors",
+        "checkpoints/step-00000005/config.json", "checkpoints/step-00000005/run.toml"}) {
+    EXPECT_TRUE(std::filesystem::exists(run / file)) << file;
+  }
+  // The saved configuration runs again.
+  EXPECT_EQ(quintet("config " + (run / "checkpoints/step-00000005/run.toml").string()).exit_code,
+            0);
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,280 @@
+// The ops of the update: norm, clipping, AdamW, Adafactor, each against float64 formulas.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/ops/op_case.h"
+
+namespace quintet::testing {
+namespace {
+
+constexpr int kMake = OpCase::kMake, kSkip = OpCase::kSkip;
+
+TEST(SquaredNorm, AddsUp) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const std::int64_t size : {1, 7, 4097, 300001}) {
+      const HostTensor x = random({size}, dtype, 1);
+      expect_op({"squared_norm", OpKind::kSquaredNorm, NoAttrs{}, {x}, {kMake}, {}},
+                {scalar(dot(x, x))}, 1e-6);
+    }
+  }
+}
+
+TEST(UpdateScale, ClipsAndPoisons) {
+  const auto run = [](std::vector<double> squares, float clip) {
+    const auto size = static_cast<std::int64_t>(squares.size());
+    return run_op({"update_scale",
+                   OpKind::kUpdateScale,
+                   UpdateScaleAttrs{clip},
+                   {{Shape{size}, DType::kF32, std::move(squares)}},
+                   {kMake, kMake},
+                   {}});
+  };
+  auto out = run({9, 16}, 1);
+  EXPECT_NEAR(out[0].at(0), 5, 1e-6);
+  EXPECT_NEAR(out[1].at(0), 0.2, 1e-6);
+  EXPECT_EQ(run({0.01, 0.02}, 1)[1].at(0), 1);
+  EXPECT_EQ(run({9, 16}, 0)[1].at(0), 1);
+  for (const double bad : std::vector<double>{INFINITY, NAN}) {
+    EXPECT_TRUE(std::isnan(run({1, bad}, 1)[1].at(0)));
+    EXPECT_TRUE(std::isnan(run({1, bad}, 0)[1].at(0)));
+  }
+}
+
+class AdamWTest : public ::testing::TestWithParam<std::tuple<DType, bool>> {};
+
+TEST_P(AdamWTest, MatchesTheFormula) {
+  const auto [grad_dtype, working] = GetParam();
+  const AdamWAttrs attrs{0.9f, 0.99f, 1e-8f, 0.1f};
+  for (const std::int64_t size : {1, 9, 5003}) {
+    for (const std::int64_t step : {1, 7, 100000}) {
+      const HostTensor grad = random({size}, grad_dtype, 1);
+      const HostTensor w = random({size}, DType::kF32, 2), m = random({size}, DType::kF32, 3, 0.1);
+      HostTensor v = random({size}, DType::kF32, 4, 0.1);
+      for (double& value : v.values) value = std::abs(value);
+      const double scale = 0.5, rate = 0.01;
+      HostTensor new_w = w, new_m = m, new_v = v;
+      for (std::size_t i = 0; i < w.values.size(); ++i) {
+        const double g = grad.values[i] * scale;
+        const double b1 = static_cast<double>(attrs.beta1), b2 = static_cast<double>(attrs.beta2);
+        new_m.values[i] = b1 * m.values[i] + (1 - b1) * g;
+        new_v.values[i] = b2 * v.values[i] + (1 - b2) * g * g;
+        const double m_hat = new_m.values[i] / (1 - std::pow(b1, step));
+        const double v_hat = new_v.values[i] / (1 - std::pow(b2, step));
+        new_w.values[i] = w.values[i] * (1 - rate * 0.1) - rate * m_hat / (std::sqrt(v_hat) + 1e-8);
+      }
+      OpCase c{"adamw",
+               OpKind::kAdamW,
+               attrs,
+               {grad, scalar(scale), scalar(rate), scalar(static_cast<double>(step), DType::kI64),
+                w, m, v},
+               {adamw::kMaster, adamw::kM, adamw::kV, working ? kMake : kSkip},
+               {}};
+      const auto out = run_op(c);
+      EXPECT_LE(relative_error(out[0], new_w), 1e-6);
+      EXPECT_LE(relative_error(out[1], new_m), 1e-6);
+      EXPECT_LE(relative_error(out[2], new_v), 1e-6);
+      if (working) {
+        for (std::size_t i = 0; i < w.values.size(); ++i) {
+          EXPECT_EQ(
+              out[3].values[i],
+              static_cast<double>(static_cast<float>(bf16(static_cast<float>(out[0].values[i])))));
+        }
+      }
+      // A scale that is no number leaves everything as it was.
+      c.inputs[adamw::kScale] = scalar(NAN);
+      const auto untouched = run_op(c);
+      EXPECT_EQ(untouched[0].values, w.values);
+      EXPECT_EQ(untouched[1].values, m.values);
+      EXPECT_EQ(untouched[2].values, v.values);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, AdamWTest,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
+                                            ::testing::Bool()));
+
+// A weight of Adafactor in float64, whole.
+struct Weight64 {
+  std::int64_t rows, cols;
+  bool factored;
+  std::vector<double> w, row, col, v;
+
+  void update(const std::vector<double>& g, double step, double lr, const AdafactorAttrs& a) {
+    const double beta2 = 1 - std::pow(step, static_cast<double>(a.decay_rate));
+    const double eps1 = static_cast<double>(a.epsilon1);
+    const auto n = static_cast<double>(rows * cols);
+    std::vector<double> u(g.size());
+    if (factored) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        double mean = 0;
+        for (std::int64_t c = 0; c < cols; ++c) mean += square(g, r * cols + c) + eps1;
+        row[idx(r)] = beta2 * row[idx(r)] + (1 - beta2) * mean / static_cast<double>(cols);
+      }
+      for (std::int64_t c = 0; c < cols; ++c) {
+        double mean = 0;
+        for (std::int64_t r = 0; r < rows; ++r) mean += square(g, r * cols + c) + eps1;
+        col[idx(c)] = beta2 * col[idx(c)] + (1 - beta2) * mean / static_cast<double>(rows);
+      }
+      double row_mean = 0;
+      for (const double r : row) row_mean += r / static_cast<double>(rows);
+      for (std::int64_t i = 0; i < rows * cols; ++i) {
+        u[idx(i)] = g[idx(i)] / std::sqrt(row[idx(i / cols)] / row_mean * col[idx(i % cols)]);
+      }
+    } else {
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        v[i] = beta2 * v[i] + (1 - beta2) * (g[i] * g[i] + eps1);
+        u[i] = g[i] / std::sqrt(v[i]);
+      }
+    }
+    double u_rms = 0, w_rms = 0;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      u_rms += u[i] * u[i] / n;
+      w_rms += w[i] * w[i] / n;
+    }
+    const double clip = std::max(1.0, std::sqrt(u_rms) / static_cast<double>(a.clip_threshold));
+    if (a.scale_parameter) lr *= std::max(static_cast<double>(a.epsilon2), std::sqrt(w_rms));
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      w[i] = w[i] * (1 - lr * static_cast<double>(a.weight_decay)) - lr * u[i] / clip;
+    }
+  }
+  static std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
+  static double square(const std::vector<double>& g, std::int64_t i) {
+    return g[idx(i)] * g[idx(i)];
+  }
+};
+
+TEST(Adafactor, FourOpsMakeTheUpdate) {
+  for (const DType grad_dtype : {DType::kF32, DType::kBF16}) {
+    AdafactorAttrs attrs;
+    attrs.weight_decay = 0.05f;
+    std::vector<Weight64> weights;
+    std::int64_t size = 0, state_size = 0;
+    for (const auto& [rows, cols, factored] :
+         {std::tuple<std::int64_t, std::int64_t, bool>{1, 5, false},
+          {3, 7, true},
+          {40, 65, true},
+          {1, 1, false}}) {
+      weights.push_back({rows,
+                         cols,
+                         factored,
+                         {},
+                         std::vector<double>(static_cast<std::size_t>(rows), 0),
+                         std::vector<double>(static_cast<std::size_t>(cols), 0),
+                         std::vector<double>(static_cast<std::size_t>(rows * cols), 0)});
+      size += 2;  // gaps between weights belong to none of them
+      AdafactorSegment segment;
+      segment.begin = size;
+      segment.end = size + rows * cols;
+      segment.rows = segment.part_rows = rows;
+      segment.cols = segment.part_cols = cols;
+      segment.factored = factored;
+      segment.state = state_size;
+      size = segment.end;
+      state_size += segment.state_size();
+      attrs.segments.push_back(segment);
+    }
+    HostTensor master = random({size}, DType::kF32, 1);
+    for (std::size_t w = 0; w < weights.size(); ++w) {
+      const auto& s = attrs.segments[w];
+      weights[w].w.assign(master.values.begin() + s.begin, master.values.begin() + s.end);
+    }
+    HostTensor state = {Shape{state_size}, DType::kF32,
+                        std::vector<double>(static_cast<std::size_t>(state_size), 0)};
+    const double scale = 0.5, rate = 0.02;
+    for (std::int64_t step = 1; step <= 5; ++step) {
+      const HostTensor grad = random({size}, grad_dtype, 100 + static_cast<std::uint64_t>(step));
+      const HostTensor sums =
+          run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(scale)}, {kMake}, {}})[0];
+      const auto moments =
+          run_op({"moments",
+                  OpKind::kAdafactorMoments,
+                  attrs,
+                  {sums, scalar(scale), scalar(static_cast<double>(step), DType::kI64), state},
+                  {adafactor_moments::kState, kMake},
+                  {}});
+      state = moments[0];
+      const HostTensor squares = run_op({"rms",
+                                         OpKind::kAdafactorRms,
+                                         attrs,
+                                         {grad, scalar(scale), moments[1], master},
+                                         {kMake},
+                                         {}})[0];
+      const auto applied = run_op({"apply",
+                                   OpKind::kAdafactorApply,
+                                   attrs,
+                                   {grad, scalar(scale), scalar(rate), moments[1], squares, master},
+                                   {adafactor_apply::kMaster, kMake},
+                                   {}});
+      const HostTensor before = master;
+      master = applied[0];
+      for (std::size_t w = 0; w < weights.size(); ++w) {
+        const auto& s = attrs.segments[w];
+        std::vector<double> g(grad.values.begin() + s.begin, grad.values.begin() + s.end);
+        for (double& value : g) value *= scale;
+        weights[w].update(g, static_cast<double>(step), rate, attrs);
+        const HostTensor got = {Shape{s.end - s.begin},
+                                DType::kF32,
+                                {master.values.begin() + s.begin, master.values.begin() + s.end}};
+        EXPECT_LE(relative_error(got, {got.shape, DType::kF32, weights[w].w}), 2e-6)
+            << "weight " << w << ", step " << step;
+        for (std::int64_t i = s.begin; i < s.end; ++i) {
+          EXPECT_EQ(
+              applied[1].at(i),
+              static_cast<double>(static_cast<float>(bf16(static_cast<float>(master.at(i))))));
+        }
+      }
+      for (std::size_t w = 0; w < weights.size(); ++w) {  // the gaps stay
+        EXPECT_EQ(master.at(attrs.segments[w].begin - 1), before.at(attrs.segments[w].begin - 1));
+      }
+    }
+    // A scale that is no number leaves weights and state as they were.
+    const HostTensor grad = random({size}, grad_dtype, 7);
+    const HostTensor sums =
+        run_op({"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(NAN)}, {kMake}, {}})[0];
+    const auto moments = run_op({"moments",
+                                 OpKind::kAdafactorMoments,
+                                 attrs,
+                                 {sums, scalar(NAN), scalar(6, DType::kI64), state},
+                                 {adafactor_moments::kState, kMake},
+                                 {}});
+    EXPECT_EQ(moments[0].values, state.values);
+    const auto applied =
+        run_op({"apply",
+                OpKind::kAdafactorApply,
+                attrs,
+                {grad, scalar(NAN), scalar(rate), moments[1], random({8}, DType::kF32, 1), master},
+                {adafactor_apply::kMaster, kSkip},
+                {}});
+    EXPECT_EQ(applied[0].values, master.values);
+  }
+}
+
+TEST(Adafactor, APieceOfAWeightGivesItsPieceOfTheSums) {
+  // A weight of 5 x 7 cut anywhere: the sums of the two pieces add up to those of the whole.
+  const HostTensor grad = random({35}, DType::kF32, 1);
+  const auto sums_of = [&](std::int64_t first, std::int64_t last) {
+    AdafactorAttrs attrs;
+    AdafactorSegment segment;
+    segment.end = last - first;
+    segment.first = first;
+    segment.rows = segment.part_rows = 5;
+    segment.cols = segment.part_cols = 7;
+    segment.factored = true;
+    attrs.segments = {segment};
+    const HostTensor piece = {Shape{last - first},
+                              DType::kF32,
+                              {grad.values.begin() + first, grad.values.begin() + last}};
+    return run_op({"sums", OpKind::kAdafactorSums, attrs, {piece, scalar(1)}, {kMake}, {}})[0];
+  };
+  const HostTensor whole = sums_of(0, 35);
+  for (std::int64_t cut = 1; cut < 35; ++cut) {
+    HostTensor sum = sums_of(0, cut);
+    const HostTensor rest = sums_of(cut, 35);
+    for (std::size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += rest.values[i];
+    EXPECT_LE(relative_error(sum, whole), 1e-6) << "cut at " << cut;
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing

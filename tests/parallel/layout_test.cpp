@@ -1,0 +1,342 @@
+// The heart of the matter: whatever the layout, the same seed gives the same training. Each case
+// trains a small model for five steps on a part of the MPI world and compares losses and weights
+// with a rank alone; repeats itself bit for bit; and takes exactly the memory and sends exactly the
+// bytes that its program says.
+#include <cmath>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+#include "runtime/dry_run.h"
+#include "tests/parallel/world.h"
+#include "train/feed.h"
+#include "train/model_state.h"
+#include "train/step_program.h"
+
+namespace quintet {
+namespace {
+
+using testing::test_world;
+
+constexpr std::int64_t kGlobalBatch = 16, kSource = 12, kTarget = 8;
+constexpr int kSteps = 5;
+
+struct Case {
+  std::int32_t ranks = 1, tp = 1, pp = 1;
+  std::int64_t zero = 0;
+  std::int32_t accumulate = 1;
+  const char* schedule = "1f1b";
+  std::int64_t interleave = 1;
+  Recompute recompute = Recompute::kNone;
+  const char* optimizer = "adamw";
+  double dropout = 0;
+  DType dtype = DType::kF32;
+  bool tied = false;
+  std::int64_t prefetch = 1, bucket = 0, shard_group = 0, whole_below = 200;
+  const char* order = "tp-dp-pp";
+};
+
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  constexpr const char* kRecompute[] = {"", "_selective", "_full"};
+  std::string name =
+      fmt::format("r{}_tp{}_pp{}_zero{}_x{}", c.ranks, c.tp, c.pp, c.zero, c.accumulate);
+  if (c.interleave > 1) name += fmt::format("_interleave{}", c.interleave);
+  name += kRecompute[static_cast<int>(c.recompute)];
+  if (std::string(c.optimizer) != "adamw") name += "_adafactor";
+  if (c.dropout > 0) name += "_dropout";
+  if (c.dtype == DType::kBF16) name += "_bf16";
+  if (c.tied) name += "_tied";
+  if (c.prefetch != 1) name += fmt::format("_prefetch{}", c.prefetch);
+  if (c.bucket > 0) name += "_bucket";
+  if (c.shard_group > 0) name += fmt::format("_group{}", c.shard_group);
+  if (c.whole_below != 200) name += fmt::format("_whole{}", c.whole_below);
+  for (const char* o = c.order; std::string(c.order) != "tp-dp-pp" && *o != '\0'; ++o) {
+    name += *o == '-' ? '_' : *o;
+  }
+  return name + fmt::format("_{}", info.index);
+}
+
+T5Config small_model(const Case& c) {
+  T5Config model = preset("tiny").value();
+  model.vocab_size = 130;  // not divisible by 4: the last rank has less
+  model.d_model = 24;
+  model.d_kv = 6;
+  model.num_heads = 4;
+  model.d_ff = 20;
+  model.encoder_layers = 3;
+  model.decoder_layers = 3;
+  model.dropout = c.dropout;
+  model.tied_head = c.tied;
+  return model;
+}
+
+StepOptions options_of(const Case& c) {
+  StepOptions options;
+  options.model = small_model(c);
+  LayoutConfig& layout = options.layout;
+  layout.tp = c.tp;
+  layout.pp = c.pp;
+  layout.zero = c.zero;
+  layout.schedule = c.schedule;
+  layout.interleave = c.interleave;
+  layout.prefetch = c.prefetch;
+  layout.bucket = c.bucket;
+  layout.shard_group = c.shard_group;
+  layout.whole_below = c.whole_below;
+  layout.order = c.order;
+  options.grid = make_grid(c.ranks, layout).value();
+  options.accumulate = c.accumulate;
+  options.batch = {kGlobalBatch / c.accumulate / options.grid.dp, kSource, kTarget, true};
+  options.options.dtype = options.options.grad_dtype = c.dtype;
+  options.options.z_loss = 1e-3;
+  options.options.seed = 3;
+  options.recompute = c.recompute;
+  options.optimizer.name = c.optimizer;
+  options.optimizer.clip_norm = 0.7;
+  options.optimizer.weight_decay = 0.01;
+  options.target.threads = 1;
+  return options;
+}
+
+// Example `number` of the stream, the same for every layout.
+void make_example(std::int64_t number, std::int64_t row, Batch& batch) {
+  PhiloxSequence random(11, static_cast<std::uint64_t>(number));
+  const auto length = static_cast<std::int64_t>(kSource - random.below(4));
+  batch.lengths[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(length);
+  for (std::int64_t i = 0; i < kSource; ++i) {
+    batch.source[static_cast<std::size_t>(row * kSource + i)] =
+        i < length ? static_cast<std::int32_t>(random.below(130)) : 0;
+  }
+  const auto labels = static_cast<std::int64_t>(kTarget - random.below(3));
+  for (std::int64_t i = 0; i < kTarget; ++i) {
+    batch.labels[static_cast<std::size_t>(row * kTarget + i)] =
+        i < labels ? static_cast<std::int32_t>(random.below(130)) : -100;
+  }
+}
+
+struct Training {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;  // on rank 0
+};
+
+Training train_case(const Case& c, World& world) {
+  const StepOptions options = options_of(c);
+  const Status valid = validate(options);
+  EXPECT_TRUE(valid.ok()) << valid.error().message;
+  const Program program = compile_step(options, world.rank());
+  const auto executor = make_cpu_executor(program, options.target, world);
+  EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
+  ModelState state(*executor.value(), world, options.model);
+  state.initialise(5);
+  Training training;
+  Batch batch;
+  for (std::int64_t step = 1; step <= kSteps; ++step) {
+    for (std::int32_t m = 0; m < options.accumulate; ++m) {
+      batch.resize(options.batch.micro_batch, kSource, kTarget);
+      batch.lengths.assign(static_cast<std::size_t>(options.batch.micro_batch), 0);
+      const std::int64_t first =
+          (step - 1) * options.global_batch() + options.first_sample(m, program.place.dp);
+      for (std::int64_t row = 0; row < options.batch.micro_batch; ++row)
+        make_example(first + row, row, batch);
+      shift_right(batch.labels, kTarget, 0, 0, batch.target);
+      EXPECT_TRUE(feed(*executor.value(), m, batch, options).ok());
+    }
+    const StepResult result = run_step(*executor.value(), step, 3e-3).value();
+    training.losses.push_back(result.loss + result.z_loss);
+    training.norms.push_back(result.grad_norm);
+  }
+  // The bytes that left this rank are those the program says.
+  const std::vector<std::int64_t> sent = executor.value()->bytes_sent();
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(sent[i], kSteps * bytes_sent_by(program, program.ops[i]))
+        << name_of(program.ops[i].kind);
+  }
+  for (const Weight& weight : state.weights())
+    training.weights[weight.name] = state.gather_weight(weight.name);
+  return training;
+}
+
+// What a rank alone gets, for comparison; computed once for each kind of model.
+const Training& alone(const Case& c) {
+  static std::map<std::tuple<std::string, double, DType, bool>, Training> known;
+  const auto key = std::tuple(std::string(c.optimizer), c.dropout, c.dtype, c.tied);
+  const auto [at, is_new] = known.try_emplace(key);
+  if (is_new) {
+    Case single;
+    single.optimizer = c.optimizer;
+    single.dropout = c.dropout;
+    single.dtype = c.dtype;
+    single.tied = c.tied;
+    const auto world = make_single_world();
+    at->second = train_case(single, *world);
+  }
+  return at->second;
+}
+
+class LayoutTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LayoutTest, TrainsLikeARankAlone) {
+  const Case& c = GetParam();
+  if (c.ranks > test_world().size()) GTEST_SKIP() << "needs " << c.ranks << " ranks";
+  const std::unique_ptr<World> world = make_subworld(test_world(), c.ranks);
+  if (world == nullptr) return;  // this rank has no part in it
+  const Training got = train_case(c, *world);
+  const Training& want = alone(c);
+  // fp32: only the order of sums differs. bf16: each rank rounds its partial sums to 8 bits, so
+  // values differ by some 2^-9 relative wherever sums are split; a loss averages over many.
+  const double loss_bound = c.dtype == DType::kF32 ? 1e-5 : 2e-3;
+  const double weight_bound = c.dtype == DType::kF32 ? 1e-4 : 2e-2;
+  for (int step = 0; step < kSteps; ++step) {
+    const auto s = static_cast<std::size_t>(step);
+    EXPECT_NEAR(got.losses[s], want.losses[s], loss_bound * want.losses[s]) << "step " << step + 1;
+    EXPECT_NEAR(got.norms[s], want.norms[s], 100 * loss_bound * want.norms[s])
+        << "step " << step + 1;
+  }
+  if (world->rank() == 0) {
+    for (const auto& [name, values] : want.weights) {
+      const std::vector<float>& mine = got.weights.at(name);
+      ASSERT_EQ(mine.size(), values.size()) << name;
+      double difference = 0, norm = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        difference += std::pow(static_cast<double>(mine[i]) - static_cast<double>(values[i]), 2);
+        norm += std::pow(static_cast<double>(values[i]), 2);
+      }
+      EXPECT_LE(std::sqrt(difference), weight_bound * std::sqrt(norm)) << name;
+    }
+  }
+  // Again, and every bit is the same.
+  const Training again = train_case(c, *world);
+  EXPECT_EQ(again.losses, got.losses);
+  EXPECT_EQ(again.norms, got.norms);
+  EXPECT_TRUE(again.weights == got.weights);
+}
+
+constexpr auto kSel = Recompute::kSelective, kFull = Recompute::kFull;
+
+INSTANTIATE_TEST_SUITE_P(
+    Data, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 2, .zero = 0}, Case{.ranks = 2, .zero = 1}, Case{.ranks = 2, .zero = 2},
+        Case{.ranks = 2, .zero = 3}, Case{.ranks = 4, .zero = 0, .accumulate = 2},
+        Case{.ranks = 4, .zero = 1, .accumulate = 2, .dropout = 0.1},
+        Case{.ranks = 4, .zero = 2, .accumulate = 4, .recompute = kSel},
+        Case{.ranks = 4, .zero = 3, .accumulate = 2, .recompute = kFull, .dropout = 0.1},
+        Case{.ranks = 8, .zero = 3, .accumulate = 2},
+        Case{.ranks = 4, .zero = 0, .optimizer = "adafactor"},
+        Case{.ranks = 4, .zero = 1, .optimizer = "adafactor"},
+        Case{.ranks = 4, .zero = 2, .accumulate = 2, .optimizer = "adafactor"},
+        Case{.ranks = 4, .zero = 3, .optimizer = "adafactor", .dropout = 0.1},
+        Case{.ranks = 4, .zero = 3, .prefetch = 0}, Case{.ranks = 4, .zero = 3, .prefetch = 3},
+        Case{.ranks = 4, .zero = 2, .accumulate = 2, .bucket = 5000},
+        Case{.ranks = 4, .zero = 3, .bucket = 5000}, Case{.ranks = 4, .zero = 3, .shard_group = 2},
+        Case{.ranks = 8, .zero = 3, .accumulate = 2, .shard_group = 2},
+        Case{.ranks = 4, .zero = 1, .shard_group = 2},
+        Case{.ranks = 2, .zero = 3, .whole_below = 1000000},
+        Case{.ranks = 4, .zero = 3, .tied = true}),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Tensor, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 2, .tp = 2}, Case{.ranks = 4, .tp = 4},
+        Case{.ranks = 2, .tp = 2, .accumulate = 2, .recompute = kFull, .dropout = 0.1},
+        Case{.ranks = 4, .tp = 4, .recompute = kSel, .dropout = 0.1},
+        Case{.ranks = 2, .tp = 2, .optimizer = "adafactor"},
+        Case{.ranks = 4, .tp = 4, .optimizer = "adafactor", .tied = true},
+        Case{.ranks = 4, .tp = 2, .zero = 0}, Case{.ranks = 4, .tp = 2, .zero = 1},
+        Case{.ranks = 4, .tp = 2, .zero = 2, .accumulate = 2},
+        Case{.ranks = 4, .tp = 2, .zero = 3, .recompute = kFull},
+        Case{.ranks = 4, .tp = 2, .zero = 3, .optimizer = "adafactor", .order = "dp-tp-pp"},
+        Case{.ranks = 8, .tp = 4, .zero = 2}),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Pipeline, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 2, .pp = 2, .accumulate = 4}, Case{.ranks = 2, .pp = 2},
+        Case{.ranks = 4, .pp = 4, .accumulate = 4},
+        Case{.ranks = 3, .pp = 3, .accumulate = 2, .dropout = 0.1},
+        Case{.ranks = 4, .pp = 4, .accumulate = 8, .recompute = kFull, .dropout = 0.1},
+        Case{.ranks = 2, .pp = 2, .accumulate = 4, .recompute = kSel, .optimizer = "adafactor"},
+        Case{.ranks = 2, .pp = 2, .accumulate = 4, .schedule = "interleaved", .interleave = 2},
+        Case{.ranks = 2,
+             .pp = 2,
+             .accumulate = 8,
+             .schedule = "interleaved",
+             .interleave = 3,
+             .recompute = kFull},
+        Case{.ranks = 3, .pp = 3, .accumulate = 16, .schedule = "1f1b"},
+        Case{.ranks = 4, .pp = 4, .accumulate = 4, .tied = true},
+        Case{.ranks = 4, .pp = 2, .zero = 0, .accumulate = 2},
+        Case{.ranks = 4, .pp = 2, .zero = 1, .accumulate = 4},
+        Case{.ranks = 4, .pp = 2, .zero = 2, .accumulate = 4},
+        Case{.ranks = 4, .pp = 2, .zero = 3, .accumulate = 4},
+        Case{.ranks = 8,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .schedule = "interleaved",
+             .interleave = 2},
+        Case{.ranks = 4,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .optimizer = "adafactor",
+             .tied = true}),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    All, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 0, .accumulate = 2},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 1,
+             .accumulate = 2,
+             .recompute = kSel,
+             .dropout = 0.1},
+        Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 2, .accumulate = 4, .optimizer = "adafactor"},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 4,
+             .recompute = kFull,
+             .dropout = 0.1},
+        Case{.ranks = 8, .tp = 2, .pp = 4, .accumulate = 4},
+        Case{.ranks = 8, .tp = 4, .pp = 2, .accumulate = 4},
+        Case{.ranks = 4,
+             .tp = 2,
+             .pp = 2,
+             .accumulate = 4,
+             .schedule = "interleaved",
+             .interleave = 2},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .schedule = "interleaved",
+             .interleave = 2,
+             .optimizer = "adafactor",
+             .dropout = 0.1,
+             .tied = true},
+        Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 3, .accumulate = 2, .order = "pp-dp-tp"}),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    MixedPrecision, LayoutTest,
+    ::testing::Values(Case{.ranks = 2, .zero = 1, .dtype = DType::kBF16},
+                      Case{.ranks = 4, .zero = 3, .accumulate = 2, .dtype = DType::kBF16},
+                      Case{.ranks = 2, .tp = 2, .dtype = DType::kBF16},
+                      Case{.ranks = 2, .pp = 2, .accumulate = 4, .dtype = DType::kBF16},
+                      Case{.ranks = 8,
+                           .tp = 2,
+                           .pp = 2,
+                           .zero = 2,
+                           .accumulate = 4,
+                           .recompute = kFull,
+                           .dtype = DType::kBF16}),
+    name_of_case);
+
+}  // namespace
+}  // namespace quintet

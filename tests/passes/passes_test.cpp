@@ -1,0 +1,259 @@
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+#include "passes/memory_plan.h"
+#include "program/builder.h"
+#include "program/verifier.h"
+#include "runtime/dry_run.h"
+#include "tests/support/programs.h"
+#include "train/feed.h"
+#include "train/model_state.h"
+
+namespace quintet {
+namespace {
+
+using testing::tiny_step;
+
+Batch random_batch(const StepOptions& options, std::uint64_t seed) {
+  Batch batch;
+  batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
+  PhiloxSequence random(seed, 1);
+  const auto vocabulary = static_cast<std::uint32_t>(options.model.vocab_size);
+  for (auto& id : batch.source) id = static_cast<std::int32_t>(random.below(vocabulary));
+  for (auto& id : batch.labels) id = static_cast<std::int32_t>(random.below(vocabulary));
+  batch.labels[2] = -100;
+  shift_right(batch.labels, batch.target_length, 0, 0, batch.target);
+  for (std::int64_t i = 0; i < batch.sequences; ++i) {
+    batch.lengths.push_back(static_cast<std::int32_t>(batch.source_length - i));
+  }
+  return batch;
+}
+
+struct Gradients {
+  double loss;
+  std::vector<std::vector<std::byte>> units;
+};
+
+// One step without update, from the same weights and data whatever the options.
+Gradients gradients_of(StepOptions options, const std::vector<Batch>& batches) {
+  options.update = false;
+  options.accumulate = static_cast<std::int32_t>(batches.size());
+  const Program program = compile_step(options);
+  const auto world = make_single_world();
+  const auto executor = make_cpu_executor(program, options.target, *world);
+  EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
+  ModelState(*executor.value(), *world, options.model).initialise(7);
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    EXPECT_TRUE(feed(*executor.value(), static_cast<std::int32_t>(m), batches[m], options).ok());
+  }
+  Gradients result{run_step(*executor.value(), 1, 0).value().loss, {}};
+  for (const Unit& unit : program.units) {
+    if (unit.grads == kNone) continue;
+    for (const Weight& weight : unit.weights) {
+      const std::int64_t element = size_of(program.tensor(unit.grads).dtype);
+      std::vector<std::byte> bytes(static_cast<std::size_t>(weight.shape.numel() * element));
+      executor.value()->read(unit.grads, weight.offset * element, bytes);
+      result.units.push_back(std::move(bytes));
+    }
+  }
+  return result;
+}
+
+class RecomputeTest : public ::testing::TestWithParam<std::tuple<DType, double>> {};
+
+TEST_P(RecomputeTest, KeepsEveryBitOfTheGradients) {
+  StepOptions options = tiny_step();
+  options.options.dtype = options.options.grad_dtype = std::get<0>(GetParam());
+  options.model.dropout = std::get<1>(GetParam());
+  const std::vector<Batch> batches = {random_batch(options, 1), random_batch(options, 2)};
+  const Gradients kept = gradients_of(options, batches);
+  for (const auto mode : {Recompute::kSelective, Recompute::kFull}) {
+    options.recompute = mode;
+    const Gradients redone = gradients_of(options, batches);
+    EXPECT_EQ(redone.loss, kept.loss);
+    EXPECT_TRUE(redone.units == kept.units);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, RecomputeTest,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
+                                            ::testing::Values(0.0, 0.2)));
+
+TEST(Recompute, TradesMemoryForWork) {
+  StepOptions options = tiny_step();
+  options.batch = {16, 64, 32, false};
+  std::vector<DryRun> runs;
+  for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    options.recompute = mode;
+    runs.push_back(dry_run(compile_step(options)));
+  }
+  const auto activations = static_cast<std::size_t>(Storage::kActivation);
+  EXPECT_LT(runs[1].highest[activations], runs[0].highest[activations] * 4 / 5);
+  EXPECT_LT(runs[2].highest[activations], runs[1].highest[activations] * 2 / 3);
+  EXPECT_EQ(runs[1].recompute_flops, 0);
+  EXPECT_GT(runs[2].recompute_flops, 0);
+  EXPECT_LT(runs[2].recompute_flops, runs[2].flops / 3);  // at most one forward more
+  EXPECT_EQ(runs[0].flops, runs[2].flops);
+}
+
+// Splitting a batch into micro-batches changes nothing but the order of sums.
+TEST(Schedule, MicroBatchesAddUpToTheBatch) {
+  StepOptions options = tiny_step();
+  options.batch.micro_batch = 4;
+  const Batch whole = random_batch(options, 3);
+  const Gradients together = gradients_of(options, {whole});
+  for (const std::int64_t parts : {2, 4}) {
+    StepOptions split = options;
+    split.batch.micro_batch = 4 / parts;
+    std::vector<Batch> batches;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const std::int64_t rows = split.batch.micro_batch;
+      Batch part;
+      part.resize(rows, whole.source_length, whole.target_length);
+      const auto copy = [&](const auto& from, auto& to, std::int64_t width) {
+        to.assign(from.begin() + p * rows * width, from.begin() + (p + 1) * rows * width);
+      };
+      copy(whole.source, part.source, whole.source_length);
+      copy(whole.target, part.target, whole.target_length);
+      copy(whole.labels, part.labels, whole.target_length);
+      copy(whole.lengths, part.lengths, 1);
+      batches.push_back(std::move(part));
+    }
+    const Gradients added = gradients_of(split, batches);
+    EXPECT_NEAR(added.loss, together.loss, 1e-6 * together.loss);
+    for (std::size_t u = 0; u < added.units.size(); ++u) {
+      const auto* a = reinterpret_cast<const float*>(added.units[u].data());
+      const auto* b = reinterpret_cast<const float*>(together.units[u].data());
+      double difference = 0, norm = 0;
+      for (std::size_t i = 0; i < added.units[u].size() / 4; ++i) {
+        difference += static_cast<double>(a[i] - b[i]) * static_cast<double>(a[i] - b[i]);
+        norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+      }
+      EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm)) << "weight " << u;
+    }
+  }
+}
+
+TEST(Schedule, DropoutOfAMicroBatchIsThatOfItsPlaceInTheBatch) {
+  StepOptions options = tiny_step();
+  options.model.dropout = 0.3;
+  options.batch.micro_batch = 1;
+  options.batch.padded = false;
+  Batch one = random_batch(options, 4);
+  one.lengths.clear();
+  // Twice the same sequence: equal losses would mean equal masks.
+  StepOptions twice = options;
+  twice.accumulate = 2;
+  const double single = gradients_of(options, {one}).loss;
+  const double both = gradients_of(twice, {one, one}).loss;
+  EXPECT_GT(std::abs(both - single), 1e-6);
+  // And micro-batches of one draw what a micro-batch of two draws.
+  StepOptions pair = options;
+  pair.batch.micro_batch = 2;
+  Batch two;
+  two.resize(2, one.source_length, one.target_length);
+  for (int copy = 0; copy < 2; ++copy) {
+    std::copy(one.source.begin(), one.source.end(), two.source.begin() + copy * one.source_length);
+    std::copy(one.target.begin(), one.target.end(), two.target.begin() + copy * one.target_length);
+    std::copy(one.labels.begin(), one.labels.end(), two.labels.begin() + copy * one.target_length);
+  }
+  EXPECT_NEAR(gradients_of(pair, {two}).loss, both, 1e-6 * both);
+}
+
+// Random programs over several streams, in which every read waits for its writer: the plan must
+// keep apart what may be alive at the same time, and the verifier, which does not know the plan's
+// reasoning, must agree.
+Program random_program(std::uint32_t seed, int ops, int streams) {
+  std::mt19937 random(seed);
+  Program program;
+  Builder b(program);
+  b.tag.unit = -1;
+  std::vector<TensorId> values;
+  std::vector<OpId> writer;
+  const TensorId x = program.add_tensor({"x", {1}, DType::kF32, Storage::kIo});
+  for (int i = 0; i < ops; ++i) {
+    const bool fresh = values.size() < 3 || random() % 3 == 0;
+    const auto stream = static_cast<Stream>(random() % static_cast<unsigned>(streams));
+    if (fresh) {
+      const Shape shape{1 + static_cast<std::int64_t>(random() % 2000)};
+      const TensorId t =
+          program.add_tensor({fmt::format("t{}", i), shape, DType::kF32, Storage::kActivation});
+      b.emit("", OpKind::kZero, NoAttrs{}, {}, {t});
+      values.push_back(t);
+    } else {
+      const std::size_t a = values.size() - 1 - random() % std::min<std::size_t>(values.size(), 8);
+      std::size_t c = a;
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        if (program.tensor(values[k]).shape == program.tensor(values[a]).shape && random() % 2 == 0)
+          c = k;
+      }
+      values.push_back(
+          b.emit_one(fmt::format("t{}", i), OpKind::kAdd, NoAttrs{}, {values[a], values[c]}));
+      for (const std::size_t from : {a, c}) {
+        if (program.ops[static_cast<std::size_t>(writer[from])].stream != stream) {
+          program.ops.back().waits.push_back(writer[from]);
+        }
+      }
+    }
+    program.ops.back().stream = stream;
+    writer.push_back(static_cast<OpId>(program.ops.size() - 1));
+    if (random() % 5 == 0 && i > 2) {  // some more joins, so that lifetimes end
+      program.ops.back().waits.push_back(static_cast<OpId>(random() % (program.ops.size() - 1)));
+    }
+  }
+  static_cast<void>(x);
+  return program;
+}
+
+TEST(MemoryPlan, IsSoundForRandomProgramsOverSeveralStreams) {
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    for (const int streams : {1, 2, 5}) {
+      Program program = random_program(seed, 60, streams);
+      ASSERT_TRUE(verify(program).empty()) << "seed " << seed << ": the generator is wrong";
+      plan_memory(program, {});
+      const auto findings = verify(program);
+      ASSERT_TRUE(findings.empty())
+          << "seed " << seed << ", " << streams << " streams: " << findings.front();
+      const DryRun run = dry_run(program);
+      ASSERT_GE(run.unused, 0);
+    }
+  }
+}
+
+TEST(MemoryPlan, WastesLittle) {
+  for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    StepOptions options = tiny_step();
+    options.model = preset("mt5-base").value();
+    options.batch = {8, 512, 114, false};
+    options.recompute = mode;
+    const DryRun run = dry_run(compile_step(options));
+    EXPECT_LT(static_cast<double>(run.unused), 0.02 * static_cast<double>(run.arena_bytes));
+  }
+}
+
+TEST(MemoryPlan, GradientsOfAUnitWaitForItsBackward) {
+  // At the end of the forward no gradient exists but the head's: the peak of the activations and
+  // that of the gradients fall apart.
+  StepOptions options = tiny_step();
+  options.batch = {64, 64, 32, false};
+  const DryRun run = dry_run(compile_step(options));
+  const auto gradient = static_cast<std::size_t>(Storage::kGradient);
+  EXPECT_LT(run.at_peak[gradient], run.highest[gradient]);
+}
+
+TEST(DryRun, AddsUpToTheArena) {
+  for (const char* name : {"tiny", "mini", "mt5-small"}) {
+    StepOptions options = tiny_step();
+    options.model = preset(name).value();
+    options.accumulate = 2;
+    const DryRun run = dry_run(compile_step(options));
+    std::int64_t sum = run.unused;
+    for (const std::int64_t bytes : run.at_peak) sum += bytes;
+    EXPECT_EQ(sum, run.arena_bytes);
+    EXPECT_GE(run.unused, 0);
+  }
+}
+
+}  // namespace
+}  // namespace quintet

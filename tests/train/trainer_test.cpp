@@ -1,0 +1,194 @@
+#include "train/trainer.h"
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/safetensors.h"
+#include "tests/support/temporary_folder.h"
+#include "train/checkpoint.h"
+
+namespace quintet {
+namespace {
+
+RunConfig small_run(const Path& folder, std::int64_t steps) {
+  RunConfig config;
+  config.batch.micro_batch = 4;
+  config.batch.source = 24;
+  config.data.synthetic.languages = 2;
+  config.train.steps = steps;
+  config.train.threads = 1;
+  config.schedule.warmup_steps = 5;
+  config.output.folder = folder.string();
+  config.output.log_every = 1000;
+  return config;
+}
+
+std::vector<nlohmann::json> metrics_of(const Path& folder) {
+  std::ifstream file(folder / "metrics.jsonl");
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+Result<TrainResult> train_alone(RunConfig config) {
+  return train(std::move(config), *make_single_world());
+}
+
+std::string bytes_of(const Path& path) {
+  return read_file(path).value();
+}
+
+class TrainerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, double>> {
+};
+
+// A run in two parts ends with the same bytes as one without a break: weights, optimizer state and
+// metrics.
+TEST_P(TrainerTest, ResumesExactly) {
+  const TemporaryFolder folder;
+  const auto [optimizer, precision, dropout] = GetParam();
+  const auto configured = [&, o = optimizer, p = precision, d = dropout](const char* name) {
+    RunConfig config = small_run(folder.path() / name, 12);
+    config.optimizer.name = o;
+    config.train.precision = p;
+    config.model.dropout = d;
+    return config;
+  };
+  ASSERT_TRUE(train_alone(configured("whole")).ok());
+  RunConfig first = configured("parts");
+  first.output.save_every = 7;
+  // Ends at step 9 as if killed there: the checkpoint of step 7 is what is left. The schedule must
+  // not know.
+  first.train.steps = 9;
+  ASSERT_TRUE(train_alone(first).ok());
+  std::filesystem::remove_all(folder.path() / "parts/checkpoints/step-00000009");
+  RunConfig second = configured("parts");
+  second.output.resume = true;
+  ASSERT_TRUE(train_alone(second).ok());
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
+    EXPECT_EQ(bytes_of(folder.path() / "parts/checkpoints/step-00000012" / file),
+              bytes_of(folder.path() / "whole/checkpoints/step-00000012" / file))
+        << file;
+  }
+  const auto whole = metrics_of(folder.path() / "whole"),
+             parts = metrics_of(folder.path() / "parts");
+  ASSERT_EQ(parts.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(parts[i]["step"], i + 1);
+    EXPECT_EQ(parts[i]["loss"], whole[i]["loss"]);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
+                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0},
+                                           std::tuple{"adamw", "bf16", 0.1},
+                                           std::tuple{"adafactor", "fp32", 0.1},
+                                           std::tuple{"adafactor", "bf16", 0.0}));
+
+TEST(Trainer, RefusesToOverwriteARun) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
+  const std::string before =
+      bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors");
+  const auto again = train_alone(small_run(folder.path(), 3));
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::kUsage);
+  EXPECT_NE(again.error().message.find("output.resume"), std::string::npos);
+  EXPECT_EQ(bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors"), before);
+}
+
+TEST(Trainer, StopsWhenTheLossIsNoNumberAndTouchesNothing) {
+  const TemporaryFolder folder;
+  RunConfig config = small_run(folder.path(), 200);
+  config.output.save_every = 1;
+  config.output.keep = 0;
+  config.optimizer.clip_norm = 0;
+  config.schedule.peak = 100;  // sends the weights to infinity within a few steps
+  config.schedule.warmup_steps = 0;
+  config.optimizer.weight_decay = 1;
+  const auto result = train_alone(config);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kNonFinite);
+  const auto newest = newest_checkpoint(folder.path());
+  ASSERT_TRUE(newest.has_value());
+  // Names the step that failed: the one after the last good checkpoint.
+  EXPECT_NE(result.error().message.find(fmt::format("step {}:", newest->step + 1)),
+            std::string::npos)
+      << result.error().message;
+  EXPECT_EQ(metrics_of(folder.path()).size(), static_cast<std::size_t>(newest->step));
+  const auto weights = Safetensors::open(newest->folder / "model.safetensors");
+  ASSERT_TRUE(weights.ok());
+  for (const float w : weights.value().read_float("shared.weight", {512, 64}).value()) {
+    ASSERT_TRUE(std::isfinite(w));
+  }
+}
+
+TEST(Trainer, ASignalSavesAndStops) {
+  const TemporaryFolder folder;
+  RunConfig config = small_run(folder.path(), 1000000);
+  std::thread sender([&] {
+    while (!std::filesystem::exists(folder.path() / "metrics.jsonl") ||
+           std::filesystem::file_size(folder.path() / "metrics.jsonl") == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ::kill(::getpid(), SIGTERM);
+  });
+  const auto result = train_alone(config);
+  sender.join();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kInterrupted);
+  const auto newest = newest_checkpoint(folder.path());
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(static_cast<std::size_t>(newest->step), metrics_of(folder.path()).size());
+}
+
+TEST(Checkpoint, OldOnesGo) {
+  const TemporaryFolder folder;
+  RunConfig config = small_run(folder.path(), 6);
+  config.output.save_every = 1;
+  config.output.keep = 2;
+  ASSERT_TRUE(train_alone(config).ok());
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "checkpoints")) {
+    EXPECT_TRUE(entry.path().filename() == "step-00000005" ||
+                entry.path().filename() == "step-00000006");
+    ++count;
+  }
+  EXPECT_EQ(count, 2u);
+}
+
+TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefused) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
+  RunConfig other = small_run(folder.path(), 4);
+  other.output.resume = true;
+  other.optimizer.name = "adafactor";
+  auto result = train_alone(other);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("optimizer"), std::string::npos) << result.error().message;
+  other.optimizer.name = "adamw";
+  other.model.name = "mini";
+  result = train_alone(other);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
+  EXPECT_NE(result.error().message.find("the model needs"), std::string::npos)
+      << result.error().message;
+}
+
+TEST(Checkpoint, ATruncatedOneIsRefused) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
+  const Path file = folder.path() / "checkpoints/step-00000002/optimizer.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
+  RunConfig config = small_run(folder.path(), 4);
+  config.output.resume = true;
+  const auto result = train_alone(config);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
+  EXPECT_NE(result.error().message.find("optimizer.safetensors"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quintet
