@@ -16,9 +16,9 @@
 #include "base/check.h"
 #include "data/corpus/block_pipeline.h"
 #include "data/corpus/build_state.h"
+#include "data/corpus/corpus_frame.h"
 #include "data/corpus/corpus_writer.h"
 #include "data/corpus/duplicates.h"
-#include "data/corpus/megatron.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace quintet {
@@ -84,34 +84,6 @@ struct BlockFingerprints {
 
 std::int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
-
-// What a corpus takes over from its tokenizer.
-void describe_vocabulary(const Tokenizer& tokenizer, std::int64_t sentinels, Manifest& manifest) {
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
-  std::int64_t size = vocabulary.size();
-  manifest.special = {vocabulary.pad_id(), vocabulary.eos_id(), vocabulary.unknown_id(), 0,
-                      vocabulary.sentinels()};
-  if (vocabulary.sentinels() == 0) {
-    manifest.special.sentinels = static_cast<std::int32_t>(sentinels);
-    size += sentinels;
-  }
-  manifest.special.first_sentinel = static_cast<std::int32_t>(size - 1);
-  manifest.layout = {token_bytes_for(size), static_cast<std::uint32_t>(size), tokenizer.digest()};
-}
-
-// Completes the shards and writes the manifest, which comes last: with it the corpus is complete,
-// without it there is none.
-Status finish_corpus(FileStore& files, const Path& folder, const Path& tokenizer,
-                     CorpusWriter& writer, Manifest& manifest) {
-  QT_ASSIGN(const CorpusPosition position, writer.finish());
-  QT_ASSIGN(const std::string model, read_file(tokenizer));
-  QT_TRY(files.replace(folder / kTokenizerFile, model));
-  manifest.shards = position.finished;
-  for (const auto& [language, splits] : position.series) {
-    for (const auto& [split, series] : splits) manifest.languages[language][split] = series.counts;
-  }
-  return files.replace(folder / kManifestFile, to_json(manifest));
 }
 
 class Builder {
@@ -529,43 +501,6 @@ Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnviron
             find_inputs(options.inputs, options.languages, options.paragraphs));
   Builder builder(options, environment, std::move(tokenizer), std::move(inputs));
   return builder.run();
-}
-
-Result<Manifest> import_corpus(const ImportOptions& options, FileStore& files) {
-  QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(options.tokenizer));
-  Manifest manifest;
-  describe_vocabulary(tokenizer, options.sentinels, manifest);
-  std::error_code failure;
-  if (std::filesystem::exists(options.output) &&
-      !std::filesystem::is_empty(options.output, failure)) {
-    return usage_error("{}: not empty; choose another folder", options.output.string());
-  }
-  QT_TRY(make_directories(options.output));
-  CorpusWriter writer(files, options.output, manifest.layout,
-                      static_cast<std::uint64_t>(options.shard_tokens));
-  std::vector<std::int32_t> ids;
-  for (const ImportOptions::Dataset& source : options.datasets) {
-    QT_ASSIGN(const MegatronDataset dataset, MegatronDataset::open(source.prefix));
-    manifest.options["import " + source.language] += source.prefix.string() + "\n";
-    for (std::uint64_t d = 0; d < dataset.documents(); ++d) {
-      QT_TRY(dataset.read_document(d, ids));
-      for (const std::int32_t id : ids) {
-        if (static_cast<std::uint32_t>(id) < manifest.layout.vocabulary) continue;
-        return bad_input(
-            "{}: document {} has the id {}, outside the tokenizer's vocabulary of {}; is it the "
-            "tokenizer that made it?",
-            source.prefix.string(), d, id, manifest.layout.vocabulary);
-      }
-      if (ids.size() > static_cast<std::size_t>(options.shard_tokens)) {
-        return usage_error("{}: document {} has {} tokens, more than a shard of {}",
-                           source.prefix.string(), d, ids.size(), options.shard_tokens);
-      }
-      QT_TRY(writer.add(Split::kTrain, source.language, ids,
-                        {1, 0, 0, static_cast<std::int64_t>(ids.size()), 0}));
-    }
-  }
-  QT_TRY(finish_corpus(files, options.output, options.tokenizer, writer, manifest));
-  return manifest;
 }
 
 }  // namespace quintet

@@ -64,20 +64,4 @@ struct BuildEnvironment {
 
 Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnvironment& environment);
 
-struct ImportOptions {
-  // Megatron's datasets, without .bin and .idx, each with its language.
-  struct Dataset {
-    std::string language;
-    Path prefix;
-  };
-  std::vector<Dataset> datasets;
-  Path output;
-  Path tokenizer;  // that their ids are of
-  std::int64_t sentinels = 100;
-  std::int64_t shard_tokens = std::int64_t{1} << 28;
-};
-
-// Makes a corpus of what is already tokenized.
-Result<Manifest> import_corpus(const ImportOptions& options, FileStore& files);
-
 }  // namespace quintet

@@ -6,6 +6,25 @@
 
 namespace quintet {
 
+Result<Shard> open_shard(const Path& folder, const TokenLayout& layout, const ShardEntry& entry) {
+  const Path name = folder / entry.name;
+  QT_ASSIGN(Shard shard, Shard::open(name));
+  if (shard.layout().tokenizer_digest != layout.tokenizer_digest) {
+    return bad_input(
+        "{}: made with another tokenizer (digest {}) than the corpus (digest {}); it does not "
+        "belong here",
+        name.string(), shard.layout().tokenizer_digest, layout.tokenizer_digest);
+  }
+  if (shard.layout() != layout || shard.tokens() != entry.tokens ||
+      shard.documents() != entry.documents) {
+    return bad_input(
+        "{}: {} tokens of {} bytes, {} documents; the manifest says {} of {} bytes, {} documents",
+        name.string(), shard.tokens(), shard.layout().token_bytes, shard.documents(), entry.tokens,
+        layout.token_bytes, entry.documents);
+  }
+  return shard;
+}
+
 TokenStream::TokenStream(Path folder, TokenLayout layout, std::vector<ShardEntry> shards)
     : folder_(std::move(folder)), layout_(std::move(layout)), starts_(1, 0) {
   for (ShardEntry& entry : shards) {
@@ -26,21 +45,7 @@ Result<const Shard*> TokenStream::shard(std::size_t index) const {
   if (const Shard* shard = lazy.ready.load(std::memory_order_acquire)) return shard;
   const std::lock_guard lock(lazy.mutex);
   if (lazy.shard == nullptr) {
-    const Path name = folder_ / lazy.entry.name;
-    QT_ASSIGN(Shard shard, Shard::open(name));
-    if (shard.layout().tokenizer_digest != layout_.tokenizer_digest) {
-      return bad_input(
-          "{}: made with another tokenizer (digest {}) than the corpus (digest {}); it does not "
-          "belong here",
-          name.string(), shard.layout().tokenizer_digest, layout_.tokenizer_digest);
-    }
-    if (shard.layout() != layout_ || shard.tokens() != lazy.entry.tokens ||
-        shard.documents() != lazy.entry.documents) {
-      return bad_input(
-          "{}: {} tokens of {} bytes, {} documents; the manifest says {} of {} bytes, {} documents",
-          name.string(), shard.tokens(), shard.layout().token_bytes, shard.documents(),
-          lazy.entry.tokens, layout_.token_bytes, lazy.entry.documents);
-    }
+    QT_ASSIGN(Shard shard, open_shard(folder_, layout_, lazy.entry));
     lazy.shard = std::make_unique<const Shard>(std::move(shard));
     lazy.ready.store(lazy.shard.get(), std::memory_order_release);
   }
@@ -56,7 +61,7 @@ Status TokenStream::for_each_part(std::uint64_t begin, std::uint64_t end, const 
     const std::uint64_t stop = std::min(end, starts_[index + 1]);
     if (stop > begin) {
       QT_ASSIGN(const Shard* shard, this->shard(index));
-      body(*shard, begin - starts_[index], stop - starts_[index], begin);
+      QT_TRY(body(*shard, begin - starts_[index], stop - starts_[index], begin));
       begin = stop;
     }
     ++index;
@@ -69,6 +74,7 @@ Status TokenStream::read(std::uint64_t begin, std::span<std::int32_t> out) const
       begin, begin + out.size(),
       [&](const Shard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) {
         shard.range(from, to).copy_to(out.subspan(first - begin, to - from));
+        return Status();
       });
 }
 
@@ -77,12 +83,20 @@ Status TokenStream::document_ends(std::uint64_t begin, std::uint64_t end,
   places.clear();
   return for_each_part(
       begin, end,
-      [&](const Shard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) {
+      [&](const Shard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) -> Status {
+        std::uint64_t last = from;
         for (std::uint64_t d = shard.document_at(from); d < shard.documents(); ++d) {
           const std::uint64_t place = shard.document_end(d);
           if (place > to) break;
+          // The table's checksums are not looked at here, so its order is.
+          if (place < last) {
+            return bad_input("{}: document {} ends before it begins; `quintet data verify` says more",
+                             index_path(shard.name()).string(), d);
+          }
+          last = place;
           places.push_back(first + place - from);
         }
+        return {};
       });
 }
 

@@ -176,7 +176,8 @@ Status export_megatron(const Corpus& corpus, Split split, const std::string& lan
   std::uint64_t documents = 0;
   for (const ShardEntry& entry : corpus.manifest().shards) {
     if (entry.split != split || entry.language != language) continue;
-    QT_ASSIGN(Shard shard, Shard::open(corpus.folder() / entry.name));
+    QT_ASSIGN(Shard shard, open_shard(corpus.folder(), layout, entry));
+    QT_TRY(shard.verify());  // the other format has no checksums: damage must not get into it
     documents += shard.documents();
     shards.push_back(std::move(shard));
   }

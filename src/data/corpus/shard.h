@@ -113,6 +113,7 @@ class Shard {
   // Reads a few pages, whatever the size.
   static Result<Shard> open(const Path& name);
 
+  const Path& name() const { return name_; }
   const TokenLayout& layout() const { return layout_; }
   std::uint64_t tokens() const { return tokens_; }
   std::uint64_t documents() const { return documents_; }
