@@ -17,7 +17,8 @@ Error failed(const Path& path, const char* what) {
 
 class OpenFile {
  public:
-  OpenFile(const Path& path, int flags) : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  OpenFile(const Path& path, int flags)
+      : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile() {

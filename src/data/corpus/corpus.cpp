@@ -90,8 +90,9 @@ Status TokenStream::document_ends(std::uint64_t begin, std::uint64_t end,
           if (place > to) break;
           // The table's checksums are not looked at here, so its order is.
           if (place < last) {
-            return bad_input("{}: document {} ends before it begins; `quintet data verify` says more",
-                             index_path(shard.name()).string(), d);
+            return bad_input(
+                "{}: document {} ends before it begins; `quintet data verify` says more",
+                index_path(shard.name()).string(), d);
           }
           last = place;
           places.push_back(first + place - from);

@@ -18,8 +18,8 @@
 
 namespace quintet {
 
-// Opens a shard of a corpus. One of another tokenizer, or of another size than the manifest says, is
-// refused.
+// Opens a shard of a corpus. One of another tokenizer, or of another size than the manifest says,
+// is refused.
 Result<Shard> open_shard(const Path& folder, const TokenLayout& layout, const ShardEntry& entry);
 
 // The tokens of one language and split. Safe to use from many threads.
