@@ -180,6 +180,21 @@ TEST_F(BuildTest, BadLinesUnderTheLimitAreCounted) {
             std::string::npos);
 }
 
+TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {
+  const std::string huge = std::string(kMaxDocumentBytes + 1, 'x') + "\n";
+  for (const std::string& text : {huge, "a line\n" + huge, huge + "a line\n", huge + huge}) {
+    const TemporaryFolder folder;
+    put_file(folder.path() / "text.txt", text);
+    BuildOptions some = options(folder.path() / "out");
+    some.inputs = {(folder.path() / "text.txt").string()};
+    some.languages = {};
+    const auto report = build_corpus(some, {});
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    const std::int64_t expected = text == huge + huge ? 2 : 1;
+    EXPECT_EQ(report.value().manifest.left_out.at("too long"), expected) << text.size();
+  }
+}
+
 TEST_F(BuildTest, LengthFiltersAndLanguagesByField) {
   const TemporaryFolder folder;
   put_file(folder.path() / "a.jsonl",

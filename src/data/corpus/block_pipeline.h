@@ -121,7 +121,8 @@ class BlockPipeline {
     if (!lane.done) slot.status = lane.blocks.next(item->block);
     slot.after = lane.blocks.position();
     lock.lock();
-    if (slot.status.ok() && item->block.text.empty() && item->block.too_long == 0) {
+    const bool empty = item->block.text.empty() && item->block.too_long == 0;
+    if (slot.status.ok() && empty) {
       lane.done = true;
       if (all_done()) ended_ = true;
     }
@@ -135,7 +136,7 @@ class BlockPipeline {
     changed_.notify_all();
     lock.unlock();
     // 4. The work.
-    if (slot.status.ok() && !item->block.text.empty()) slot.status = process(thread, *item);
+    if (slot.status.ok() && !empty) slot.status = process(thread, *item);
     item->block.text = {};  // may wait long to be committed
     lock.lock();
     Slot& place = slots_[item->ticket % slots_.size()];
