@@ -188,6 +188,7 @@ TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {
     BuildOptions some = options(folder.path() / "out");
     some.inputs = {(folder.path() / "text.txt").string()};
     some.languages = {};
+    some.deduplicate = false;
     const auto report = build_corpus(some, {});
     ASSERT_TRUE(report.ok()) << report.error().message;
     const std::int64_t expected = text == huge + huge ? 2 : 1;

@@ -431,6 +431,31 @@ TEST(CorpusSource, AShardOfAnotherTokenizerIsRefused) {
       << status.error().message;
 }
 
+// The loader does not read checksums. Whatever a damaged table of documents says, packing either
+// refuses it or stays inside the text.
+TEST(CorpusSource, ADamagedTableOfDocumentsDoesNoHarm) {
+  const TemporaryFolder folder;
+  make_corpus(folder.path(), {{"aa", 3000}});
+  const Path path = folder.path() / "train/aa-00000.index";
+  const std::string good = read_file(path).value();
+  PhiloxSequence random(3, 4);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = good;
+    // The table is at the beginning.
+    for (int k = 0; k < 3; ++k) bad[random.below(200)] = static_cast<char>(random.next());
+    put_file(path, bad);
+    CorpusSource source = open(folder.path(), 3, true);
+    Batch batch = make_batch(16);
+    const Status status = source.fill(0, batch);
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.error().code, ErrorCode::kBadInput);
+    EXPECT_NE(status.error().message.find("aa-00000.index"), std::string::npos);
+  }
+  EXPECT_GT(refused, 30);
+}
+
 TEST(CorpusConfig, ListsItsFields) {
   CorpusConfig config;
   FieldList fields;

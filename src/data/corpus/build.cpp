@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -48,7 +49,12 @@ class FolderLock {
     if (lock.descriptor_ < 0) {
       return io_error("{}: cannot create: {}", path.string(), std::strerror(errno));
     }
-    if (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    // Whoever held it before removes the file at its end: then this is the lock of nothing.
+    struct stat held {
+    }, there{};
+    if (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0 ||
+        ::fstat(lock.descriptor_, &held) != 0 || ::stat(path.c_str(), &there) != 0 ||
+        held.st_ino != there.st_ino) {
       return usage_error("{}: another build is writing into this folder", folder.string());
     }
     return lock;
@@ -453,8 +459,13 @@ Result<BuildReport> Builder::run() {
   QT_TRY(make_directories(options_.output));
   QT_ASSIGN(const FolderLock lock, FolderLock::take(options_.output));
   BuildReport report;
-  QT_ASSIGN(report.already_complete, begin());
   FileStore& files = *environment_.files;
+  if (const Result<bool> begun = begin(); begun.ok()) {
+    report.already_complete = begun.value();
+  } else {
+    QT_TRY(files.remove(options_.output / kLockFile));  // somebody else's corpus stays as it was
+    return begun.error();
+  }
   if (report.already_complete) {
     QT_TRY(clean_up());
     report.manifest = std::move(manifest_);
