@@ -22,8 +22,8 @@ TEST_F(BuildTest, AFullDiskAtAnyWriteIsSurvived) {
   // The first operations, the last ones, and some between.
   std::vector<std::int64_t> failures;
   for (std::int64_t i = 0; i < 6; ++i) failures.push_back(i);
-  for (std::int64_t i = 1; i <= 30; ++i) failures.push_back(operations - i);
-  for (int i = 0; i < 12; ++i)
+  for (std::int64_t i = 1; i <= 24; ++i) failures.push_back(operations - i);
+  for (int i = 0; i < 8; ++i)
     failures.push_back(random.below(static_cast<std::uint32_t>(operations)));
   for (const std::int64_t failure : failures) {
     const TemporaryFolder folder;

@@ -1,8 +1,10 @@
 // Models and texts that the tests of the tokenizer share.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -47,11 +49,16 @@ inline const std::string& nmt_nfkc() {
   return kRules;
 }
 
-// A small model counted from sample text, as a file's bytes.
-inline std::string quick_model(std::size_t pieces, bool byte_fallback,
-                               std::size_t text_bytes = 1 << 20) {
-  QuickModelOptions options{pieces, byte_fallback, nmt_nfkc()};
-  return serialize_model(make_quick_model(sample_lines(1, text_bytes), options).value());
+// A small model counted from sample text, as a file's bytes. Counted once.
+inline const std::string& quick_model(std::size_t pieces, bool byte_fallback,
+                                      std::size_t text_bytes = 1 << 20) {
+  static std::map<std::tuple<std::size_t, bool, std::size_t>, std::string> models;
+  std::string& model = models[{pieces, byte_fallback, text_bytes}];
+  if (model.empty()) {
+    const QuickModelOptions options{pieces, byte_fallback, nmt_nfkc()};
+    model = serialize_model(make_quick_model(sample_lines(1, text_bytes), options).value());
+  }
+  return model;
 }
 
 // Text that tokenizers trip over.

@@ -39,7 +39,7 @@ TEST_P(TrainedModel, GivesTheLibrarysIds) {
   const auto [size, byte_fallback, rules] = GetParam();
   Pair pair(trained_model(size, byte_fallback, rules, 1 << 19));
   ASSERT_TRUE(pair.tokenizer.is_native());
-  pair.expect_same_lines(sample_lines(4, 1 << 20));
+  pair.expect_same_lines(sample_lines(4, 1 << 19));
   pair.expect_same_lines(sample_lines(3, 1 << 18, 60));
   for (const std::string& text : odd_texts()) pair.expect_same(text);
 }
@@ -92,6 +92,8 @@ TEST(TokenizerIdentity, EveryCharacterAlone) {
     append_utf8(code, text);
     text += "a";
     append_utf8(code, text);
+    // The basic plane in full, of the next one a part.
+    if (code >= 0x10000 && code % 8 != 0) continue;
     if (code % 16 == 0) with_bytes.expect_same(text);
     pair.expect_same(text);
   }
