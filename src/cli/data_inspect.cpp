@@ -155,7 +155,7 @@ void add_data_inspect(CLI::App& data, Action& action) {
       "Examples:\n"
       "  quintet data inspect corpus\n"
       "  quintet data inspect corpus --sample 0 1 2 --source 64\n"
-      "  quintet data inspect corpus --sample 0 --set objective=ul2 --set languages='[\"de\"]'");
+      "  quintet data inspect corpus --sample 0 --set objective=ul2 --set only='[\"de\"]'");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

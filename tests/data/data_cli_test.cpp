@@ -112,7 +112,7 @@ TEST_F(DataCli, InspectsAndVerifies) {
   }
   const CommandOutcome packed =
       quintet("data inspect " + shared("corpus") +
-              " --sample 3 --source 256 --target 128 --set pack=true --set languages='[\"de\"]'");
+              " --sample 3 --source 256 --target 128 --set pack=true --set only='[\"de\"]'");
   EXPECT_EQ(packed.exit_code, 0);
   EXPECT_TRUE(packed.says("sample 3: de")) << packed.output;
   const CommandOutcome verified = quintet("data verify " + shared("corpus"));
@@ -187,7 +187,7 @@ TEST_F(DataCli, MistakesAreNamed) {
       {"data build --out " + path("o") + " --tokenizer " + path("words") + " " + shared("text"), 3,
        "words"},
       {"data inspect " + path("none"), 3, "manifest.json"},
-      {"data inspect " + corpus + " --sample 0 --set languages='[\"dd\"]'", 2, "did you mean"},
+      {"data inspect " + corpus + " --sample 0 --set only='[\"dd\"]'", 2, "did you mean"},
       {"data inspect " + corpus + " --sample 0 --set obective=ul2", 2, "data.objective"},
       {"data inspect " + corpus + " --sample 0 --source 2048", 2, "sentinels"},
       {"data verify " + path("none"), 3, "manifest.json"},

@@ -374,14 +374,14 @@ TEST(CorpusSource, RefusesWhatCannotBe) {
     return opened.ok() ? std::string("ok") : opened.error().message;
   };
   EXPECT_NE(says(64, 64, kVocabulary).find("language tiny has 20 tokens"), std::string::npos);
-  config.languages = {"aa"};
+  config.only = {"aa"};
   EXPECT_EQ(says(64, 64, kVocabulary), "ok");
   EXPECT_NE(says(64, 64, 1000).find("do not belong together"), std::string::npos);
   EXPECT_NE(says(64, 5, kVocabulary).find("raise the target length"), std::string::npos);
   EXPECT_NE(says(2048, 0, kVocabulary).find("sentinels"), std::string::npos);
-  config.languages = {"ab"};
+  config.only = {"ab"};
   EXPECT_NE(says(64, 64, kVocabulary).find("did you mean \"aa\""), std::string::npos);
-  config.languages = {};
+  config.only = {};
   config.split = "held_out";
   EXPECT_NE(says(64, 64, kVocabulary).find("no tokens in split held_out"), std::string::npos);
   config.mode_tokens = {"a", "b"};
@@ -440,7 +440,7 @@ TEST(CorpusSource, ADamagedTableOfDocumentsDoesNoHarm) {
   const std::string good = read_file(path).value();
   PhiloxSequence random(3, 4);
   int refused = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 80; ++i) {
     std::string bad = good;
     // The table is at the beginning.
     for (int k = 0; k < 3; ++k) bad[random.below(200)] = static_cast<char>(random.next());
@@ -453,7 +453,7 @@ TEST(CorpusSource, ADamagedTableOfDocumentsDoesNoHarm) {
     EXPECT_EQ(status.error().code, ErrorCode::kBadInput);
     EXPECT_NE(status.error().message.find("aa-00000.index"), std::string::npos);
   }
-  EXPECT_GT(refused, 30);
+  EXPECT_GT(refused, 8);
 }
 
 TEST(CorpusConfig, ListsItsFields) {
@@ -463,11 +463,11 @@ TEST(CorpusConfig, ListsItsFields) {
   ConfigValues values;
   ASSERT_TRUE(parse_assignment("data.objective=ul2", values).ok());
   ASSERT_TRUE(parse_assignment("data.alpha=0.7", values).ok());
-  ASSERT_TRUE(parse_assignment("data.languages=[\"de\",\"fr\"]", values).ok());
+  ASSERT_TRUE(parse_assignment("data.only=[\"de\",\"fr\"]", values).ok());
   ASSERT_TRUE(apply_config(values, fields).ok());
   EXPECT_EQ(config.objective.name, "ul2");
   EXPECT_EQ(config.alpha, 0.7);
-  EXPECT_EQ(config.languages.size(), 2u);
+  EXPECT_EQ(config.only.size(), 2u);
 }
 
 TEST(Prefetcher, GivesTheSameBatchesInOrder) {
@@ -520,6 +520,27 @@ TEST(Prefetcher, MeasuresStallsAndPassesErrorsOn) {
   }
   EXPECT_GT(prefetcher.stalled_seconds(), 0);
   EXPECT_THROW((void)prefetcher.next(), std::runtime_error);
+}
+
+TEST(Prefetcher, KeepsItsMemoryWhereItIs) {
+  const TemporaryFolder folder;
+  make_corpus(folder.path(), {{"aa", 50000}});
+  for (const bool pack : {false, true}) {
+    CorpusSource source = open(folder.path(), 3, pack);
+    Prefetcher prefetcher(source, [](std::int64_t n) { return n * 4; }, {4, 64, 64, 2, 2});
+    std::set<const std::int32_t*> sources, lengths, segments;
+    for (int n = 0; n < 30; ++n) {
+      const Batch& batch = *prefetcher.next().value();
+      sources.insert(batch.source.data());
+      if (!pack) continue;
+      lengths.insert(batch.lengths.data());
+      segments.insert(batch.target_segments.data());
+    }
+    EXPECT_EQ(sources.size(), 3u);
+    if (!pack) continue;
+    EXPECT_EQ(lengths.size(), 3u);
+    EXPECT_EQ(segments.size(), 3u);
+  }
 }
 
 TEST(Prefetcher, CanBeDroppedAtAnyTime) {

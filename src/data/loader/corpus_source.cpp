@@ -43,7 +43,7 @@ Status find_modes(const CorpusConfig& config, ObjectiveIds& ids) {
 }
 
 Status check_languages(const CorpusConfig& config, const std::vector<std::string>& there) {
-  for (const std::string& language : config.languages) {
+  for (const std::string& language : config.only) {
     if (std::find(there.begin(), there.end(), language) != there.end()) continue;
     const std::string near = nearest(language, there);
     return usage_error(
@@ -58,7 +58,7 @@ Status check_languages(const CorpusConfig& config, const std::vector<std::string
 void CorpusConfig::list(FieldList& fields) {
   fields.add("folder", folder, "of a corpus made by `quintet data build`");
   fields.add("split", split, "which part of it", one_of({"train", "held_out"}));
-  fields.add("languages", languages, "names of those to sample; none: all");
+  fields.add("only", only, "the languages to sample, by name; none named: all");
   fields.add("alpha", alpha,
              "languages are sampled in proportion to examples^alpha; 1: as they are, 0: equally",
              between(0, 1));
@@ -98,11 +98,11 @@ Result<CorpusSource> CorpusSource::open(const CorpusConfig& config, std::int64_t
   QT_TRY(check_languages(config, there));
   const auto needed = static_cast<std::uint64_t>(source.objective_.tokens());
   std::vector<std::uint64_t> stretches;
-  for (const std::string& language : config.languages.empty() ? there : config.languages) {
+  for (const std::string& language : config.only.empty() ? there : config.only) {
     const TokenStream& tokens = source.corpus_->stream(split, language);
     if (tokens.tokens() < needed) {
       return usage_error(
-          "{}: language {} has {} tokens, and one example takes {}; leave it out (languages), or "
+          "{}: language {} has {} tokens, and one example takes {}; leave it out (only), or "
           "use shorter sources",
           config.folder, language, tokens.tokens(), needed);
     }
@@ -181,7 +181,7 @@ Status CorpusSource::fill(std::int64_t first, Batch& batch) {
   if (full && always_full()) {
     batch.lengths.clear();
   } else {
-    batch.lengths = std::move(lengths);
+    batch.lengths.assign(lengths.begin(), lengths.end());  // where it is, if there is room
   }
   if (pack_) {
     shift_right_in_segments(batch.labels, batch.target_segments, batch.target_length, kPad, kPad,

@@ -22,7 +22,7 @@ namespace quintet {
 struct CorpusConfig {
   std::string folder;  // of a corpus made by `quintet data build`
   std::string split = "train";
-  std::vector<std::string> languages;  // empty: all
+  std::vector<std::string> only;  // languages; empty: all
   double alpha = 0.3;
   bool pack = false;
   std::vector<std::string> mode_tokens;

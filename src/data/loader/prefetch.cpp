@@ -19,6 +19,14 @@ Prefetcher::Prefetcher(BatchSource& source, std::function<std::int64_t(std::int6
            options.threads);
   for (Batch& batch : buffers_) {
     batch.resize(options.sequences, options.source_length, options.target_length);
+    // Room for what only some batches have, so that nothing moves later.
+    batch.lengths.reserve(static_cast<std::size_t>(options.sequences));
+    for (auto* tokens : {&batch.source_segments, &batch.source_positions}) {
+      tokens->reserve(batch.source.size());
+    }
+    for (auto* tokens : {&batch.target_segments, &batch.target_positions}) {
+      tokens->reserve(batch.target.size());
+    }
   }
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
 }
