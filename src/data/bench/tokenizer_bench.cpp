@@ -60,10 +60,12 @@ BenchText mixed_text(std::size_t bytes) {
 }
 
 Result<std::string> counted_model(std::int64_t vocabulary) {
-  constexpr std::size_t kBytes = 48 << 20, kDocument = 400;
+  constexpr std::size_t kDocument = 400;
+  const std::size_t bytes =
+      std::max<std::size_t>(static_cast<std::size_t>(vocabulary) * 200, 1 << 20);
   QT_ASSIGN(const std::string rules, builtin_charsmap("nmt_nfkc"));
   QT_ASSIGN(const ModelProto model,
-            make_quick_model(generate(SampleText::languages(), kModelSeed, kBytes, kDocument),
+            make_quick_model(generate(SampleText::languages(), kModelSeed, bytes, kDocument),
                              {static_cast<std::size_t>(vocabulary), true, rules}));
   return serialize_model(model);
 }
