@@ -1,13 +1,13 @@
 #include "lab/step_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <tuple>
 
 #include <omp.h>
 
+#include "base/clock.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
 #include "runtime/cpu/gemm.h"
@@ -17,10 +17,6 @@
 
 namespace quintet {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Product {
   bool ta, tb;

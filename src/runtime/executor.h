@@ -20,6 +20,7 @@ struct OpTiming {
   double start = 0, end = 0;
   double blocked = 0;    // waiting for another op to finish before this one could start
   OpId blocked_by = -1;  // the last of them
+  double talking = 0;    // of the rank's own time in this op, spent on communication
 };
 
 class Executor {
@@ -34,13 +35,16 @@ class Executor {
 
   // Executes the program once.
   virtual Status run() = 0;
-  // What the last run spent its time on, by op.
+  // What the last run spent its time on, by op, and when it began, on the steady clock.
   virtual std::span<const OpTiming> timings() const = 0;
+  virtual double began() const = 0;
   // Bytes this rank sent in all runs so far, by op.
   virtual std::vector<std::int64_t> bytes_sent() const = 0;
 
-  // What the arena really takes, for comparison with the plan.
+  // What the arena really takes, for comparison with the plan; and how much of it the system has
+  // given so far, which is all of it once a step has run.
   virtual std::int64_t arena_bytes() const = 0;
+  virtual std::int64_t resident_bytes() const = 0;
   virtual const Program& program() const = 0;
 
   // Typed convenience for whole small tensors.

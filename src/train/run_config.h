@@ -47,6 +47,9 @@ struct OutputSection {
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
   bool resume = false;
+  std::string trace;
+  std::int64_t trace_first = 3;
+  std::int64_t trace_steps = 2;
   void list(FieldList& fields);
 };
 
