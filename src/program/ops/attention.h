@@ -72,6 +72,20 @@ struct Scratch {
   }
   std::int64_t bytes() const { return (4 * (scores + distances + operands) + 63) / 64 * 64; }
 };
+
+// A device's kernels work on tiles of this many queries and keys.
+inline constexpr std::int64_t kDeviceTile = 64;
+// Their scratch in the backward, in bytes: a number for each row of scores, then for each tile of
+// queries what it adds to each bucket of the bias.
+struct DeviceScratch {
+  std::int64_t sums_offset, bytes;
+  static DeviceScratch backward(std::int64_t batch, std::int64_t queries, std::int64_t heads,
+                                std::int64_t buckets) {
+    const std::int64_t tiles = (queries + kDeviceTile - 1) / kDeviceTile;
+    const std::int64_t rows = (4 * batch * heads * queries + 255) / 256 * 256;
+    return {rows, rows + 4 * batch * heads * tiles * buckets};
+  }
+};
 }  // namespace attention
 
 namespace attention_backward {

@@ -1,0 +1,58 @@
+// What a CUDA kernel function gets, and the table of them. A kernel function is plain host code of
+// one op kind that launches on the op's stream. It allocates nothing, waits for nothing and reads
+// no device memory, so that a step can be captured as a graph.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "program/program.h"
+
+namespace quintet::cuda {
+
+class Gemm;
+
+struct DeviceInfo {
+  int multiprocessors = 0;
+  int major = 0;  // compute capability
+  Gemm* gemm = nullptr;
+};
+
+// An op with its operands' addresses on the device.
+class OpContext : public OpView {
+ public:
+  OpContext(const Program& program, const Op& op, std::byte* arena, cudaStream_t stream,
+            const DeviceInfo& device)
+      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device) {}
+
+  // Null where the slot is empty.
+  template <class T>
+  const T* in_data(int i) const {
+    return static_cast<const T*>(address(slot(op.inputs, i)));
+  }
+  template <class T>
+  T* out_data(int i) const {
+    return static_cast<T*>(address(slot(op.outputs, i)));
+  }
+  // The op's scratch memory, from a byte on.
+  template <class T>
+  T* scratch(std::int64_t offset = 0) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(address(op.workspace)) + offset);
+  }
+  cudaStream_t stream() const { return stream_; }
+  const DeviceInfo& device() const { return *device_; }
+
+ private:
+  void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
+  std::byte* arena_;
+  cudaStream_t stream_;
+  const DeviceInfo* device_;
+};
+
+using Kernel = void (*)(const OpContext&);
+// Null for communication, which the executor starts and finishes by itself.
+Kernel kernel_of(OpKind kind);
+
+}  // namespace quintet::cuda
