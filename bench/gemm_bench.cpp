@@ -1,7 +1,6 @@
 // Which way to multiply matrices on the CPU: our tiles over a serial OpenBLAS, OpenBLAS's own
 // threads, or oneDNN, on the shapes of a step. Prints GFLOP/s and the ratio to the first; the
 // reason for runtime/cpu/gemm.cpp.
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include "base/clock.h"
 #include "base/philox.h"
 #include "runtime/cpu/gemm.h"
 
@@ -41,10 +41,6 @@ constexpr Shape kShapes[] = {
     {"mT5 logits", false, true, 64, 250112, 512},
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 template <class Run>
 double seconds_of(const Shape& s, const Run& run) {
   const double flops =
@@ -52,9 +48,9 @@ double seconds_of(const Shape& s, const Run& run) {
   const int inner = std::max(1, static_cast<int>(5e7 / flops));
   double best = 1e30;
   for (int i = 0; i < 15; ++i) {
-    const double start = now();
+    const double start = quintet::now();
     for (int j = 0; j < inner; ++j) run();
-    best = std::min(best, (now() - start) / inner);
+    best = std::min(best, (quintet::now() - start) / inner);
   }
   return best;
 }

@@ -11,6 +11,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1
 # A test must not depend on how many cores the machine has.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+# Nor on what else runs on it: threads that wait sleep.
+export OMP_WAIT_POLICY=passive
 
 step() { printf '\n== %s\n' "$*"; }
 build() {

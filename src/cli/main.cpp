@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   Action action;
   add_train(app, action);
   add_launch(app, action);
+  add_sweep(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
@@ -46,6 +47,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (launcher_rank() != 0) {
+      return error.get_exit_code() == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+    }
     return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
   }
   const Status status = action();

@@ -1,56 +1,157 @@
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "runtime/accounting.h"
 #include "runtime/dry_run.h"
 
 namespace quintet {
 namespace {
 
-nlohmann::ordered_json to_json(const StepOptions& step, const DryRun& plan) {
-  nlohmann::ordered_json at_peak, highest;
+using Json = nlohmann::ordered_json;
+
+// What one rank of a run takes.
+struct RankPlan {
+  std::int32_t rank = 0, stage = 0;
+  DryRun dry;
+  std::vector<Traffic> traffic;
+};
+
+Json to_json(const RankPlan& plan) {
+  Json at_peak, highest, traffic = Json::array();
   for (int c = 0; c < kStorageCount; ++c) {
     const auto name = std::string(name_of(static_cast<Storage>(c)));
-    at_peak[name] = plan.at_peak[static_cast<std::size_t>(c)];
-    highest[name] = plan.highest[static_cast<std::size_t>(c)];
+    at_peak[name] = plan.dry.at_peak[static_cast<std::size_t>(c)];
+    highest[name] = plan.dry.highest[static_cast<std::size_t>(c)];
   }
-  return {{"model", step.model.name},
-          {"parameters", step.model.parameters()},
-          {"micro_batch", step.batch.micro_batch},
-          {"accumulate", step.accumulate},
-          {"source", step.batch.source},
-          {"target", step.batch.target},
-          {"total_bytes", plan.arena_bytes},
+  for (const Traffic& row : plan.traffic) {
+    traffic.push_back({{"method", name_of(row.method)},
+                       {"op", name_of(row.kind)},
+                       {"axis", row.axis},
+                       {"ops", row.ops},
+                       {"bytes", row.bytes}});
+  }
+  return {{"rank", plan.rank},
+          {"stage", plan.stage},
+          {"total_bytes", plan.dry.arena_bytes},
           {"bytes_at_peak", at_peak},
-          {"unused_bytes", plan.unused},
+          {"unused_bytes", plan.dry.unused},
           {"highest_bytes", highest},
-          {"peak_op", plan.peak_op},
-          {"peak_op_text", plan.peak_op_text},
-          {"flops", plan.flops},
-          {"recompute_flops", plan.recompute_flops},
-          {"ops", plan.ops}};
+          {"peak_op", plan.dry.peak_op},
+          {"peak_op_text", plan.dry.peak_op_text},
+          {"flops", plan.dry.flops},
+          {"recompute_flops", plan.dry.recompute_flops},
+          {"ops", plan.dry.ops},
+          {"sends", traffic}};
 }
 
-void print(const StepOptions& step, const DryRun& plan) {
-  fmt::print("{}: {} parameters\n", step.model.name, with_commas(step.model.parameters()));
-  fmt::print("step: {} x {} sequences, {} source + {} target tokens, {} ops, {:.3f} TFLOP",
-             step.accumulate, step.batch.micro_batch, step.batch.source, step.batch.target,
-             plan.ops, plan.flops * 1e-12);
-  if (plan.recompute_flops > 0) fmt::print(" + {:.3f} recomputed", plan.recompute_flops * 1e-12);
-  fmt::print("\n\n{:<12} {:>22} {:>14}   {:>14}\n", "memory", "bytes at the peak", "", "highest");
+const RankPlan& largest(const std::vector<RankPlan>& stages) {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.dry.arena_bytes < b.dry.arena_bytes;
+  });
+}
+
+Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages) {
+  Json json = {{"model", step.model.name},
+               {"parameters", step.model.parameters()},
+               {"ranks", step.grid.size()},
+               {"dp", step.grid.dp},
+               {"tp", step.grid.tp},
+               {"pp", step.grid.pp},
+               {"zero", step.layout.zero},
+               {"micro_batch", step.batch.micro_batch},
+               {"accumulate", step.accumulate},
+               {"source", step.batch.source},
+               {"target", step.batch.target}};
+  // The rank that takes most, as if it were the only one.
+  json.update(to_json(largest(stages)));
+  json["stages"] = Json::array();
+  for (const RankPlan& stage : stages) json["stages"].push_back(to_json(stage));
+  return json;
+}
+
+std::string human(std::int64_t bytes) {
+  return human_bytes(static_cast<double>(bytes));
+}
+
+// Each stage in a line: memory by class, bytes sent by method.
+void print_stages(const std::vector<RankPlan>& stages) {
+  fmt::print("{:<6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}   {:>10} {:>10} {:>10}\n", "stage",
+             "total", "parameter", "gradient", "optimizer", "activation", "rest", "sends data",
+             "tensor", "pipeline");
+  for (const RankPlan& stage : stages) {
+    const auto& at = stage.dry.at_peak;
+    const std::int64_t shown = at[0] + at[1] + at[2] + at[3];
+    const auto sends = by_method(stage.traffic);
+    fmt::print("{:<6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}   {:>10} {:>10} {:>10}\n",
+               stage.stage, human(stage.dry.arena_bytes), human(at[0]), human(at[1]), human(at[2]),
+               human(at[3]), human(stage.dry.arena_bytes - shown), human(sends[1]), human(sends[2]),
+               human(sends[3]));
+  }
+  fmt::print("\n");
+}
+
+void print_memory(const DryRun& plan) {
+  fmt::print("{:<12} {:>22} {:>14}   {:>14}\n", "memory", "bytes at the peak", "", "highest");
   for (int c = 0; c < kStorageCount; ++c) {
     const auto i = static_cast<std::size_t>(c);
     if (plan.highest[i] == 0) continue;
     fmt::print("{:<12} {:>22} {:>14}   {:>14}\n", name_of(static_cast<Storage>(c)),
-               with_commas(plan.at_peak[i]), human_bytes(static_cast<double>(plan.at_peak[i])),
-               human_bytes(static_cast<double>(plan.highest[i])));
+               with_commas(plan.at_peak[i]), human(plan.at_peak[i]), human(plan.highest[i]));
   }
-  fmt::print("{:<12} {:>22} {:>14}\n", "unused", with_commas(plan.unused),
-             human_bytes(static_cast<double>(plan.unused)));
+  fmt::print("{:<12} {:>22} {:>14}\n", "unused", with_commas(plan.unused), human(plan.unused));
   fmt::print("{:<12} {:>22} {:>14}\n\n", "total", with_commas(plan.arena_bytes),
-             human_bytes(static_cast<double>(plan.arena_bytes)));
+             human(plan.arena_bytes));
   fmt::print("peak at op #{}: {}\n", plan.peak_op, plan.peak_op_text);
+}
+
+void print_traffic(const std::vector<Traffic>& traffic) {
+  if (traffic.empty()) return;
+  fmt::print("\n{:<9} {:<21} {:<12} {:>6} {:>18}\n", "for", "sends", "along", "ops",
+             "bytes a step");
+  for (const Traffic& row : traffic) {
+    fmt::print("{:<9} {:<21} {:<12} {:>6} {:>18}\n", name_of(row.method), name_of(row.kind),
+               row.axis, row.ops, with_commas(row.bytes));
+  }
+}
+
+void print(const StepOptions& step, const std::vector<RankPlan>& stages) {
+  const RankPlan& most = largest(stages);
+  fmt::print("{}: {} parameters", step.model.name, with_commas(step.model.parameters()));
+  if (step.grid.size() > 1) {
+    fmt::print(" on {} ranks: {}; their programs fit together", step.grid.size(),
+               layout_name(step));
+  }
+  fmt::print("\nstep: {} x {} sequences{}, {} source + {} target tokens, {} ops, {:.3f} TFLOP",
+             step.accumulate, step.batch.micro_batch, step.grid.dp > 1 ? " on each data rank" : "",
+             step.batch.source, step.batch.target, most.dry.ops, most.dry.flops * 1e-12);
+  if (most.dry.recompute_flops > 0)
+    fmt::print(" + {:.3f} recomputed", most.dry.recompute_flops * 1e-12);
+  fmt::print("{}\n\n", stages.size() > 1 ? fmt::format(" on stage {}", most.stage) : "");
+  if (stages.size() > 1) print_stages(stages);
+  if (step.grid.size() > 1) fmt::print("rank {}, one of those that take most:\n", most.rank);
+  print_memory(most.dry);
+  print_traffic(most.traffic);
+}
+
+Result<std::vector<RankPlan>> plan_of(const StepOptions& step) {
+  if (step.grid.size() > 1) {
+    const auto findings = verify_all_ranks(step);
+    if (!findings.empty()) {
+      return make_error(ErrorCode::kInternal, "the ranks' programs do not fit together:\n  {}",
+                        join(findings, "\n  "));
+    }
+  }
+  std::vector<RankPlan> stages;
+  for (std::int32_t pp = 0; pp < step.grid.pp; ++pp) {
+    const std::int32_t rank = step.grid.rank_of(0, 0, pp);
+    const Program program = compile_step(step, rank);
+    stages.push_back({rank, pp, dry_run(program), traffic_of(program)});
+  }
+  return stages;
 }
 
 }  // namespace
@@ -64,16 +165,18 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--json", *json, "for programs");
   command->footer(
       "Example: quintet plan --model mt5-xl --micro-batch 8 --source 1024 --target 256 "
-      "--precision bf16");
+      "--precision bf16\n"
+      "A cluster: quintet plan --model mt5-xxl --ranks 2048 --tp 8 --pp 4 --zero 3 --micro-batch 1 "
+      "--accumulate 8 --source 1024 --target 256 --precision bf16");
   command->callback([options, json, &action] {
     action = [options, json]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());
       QT_ASSIGN(const StepOptions step, step_options(config, options->ranks()));
-      const DryRun plan = dry_run(compile_step(step));
+      QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step));
       if (*json) {
-        fmt::print("{}\n", to_json(step, plan).dump(2));
+        fmt::print("{}\n", to_json(step, stages).dump(2));
       } else {
-        print(step, plan);
+        print(step, stages);
       }
       return {};
     };

@@ -21,6 +21,7 @@ void add_train(CLI::App& app, Action& action) {
         fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);
       }
       fmt::print("\n");
+      fmt::print("\n{}", describe(result.summary));
       return {};
     };
   });

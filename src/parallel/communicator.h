@@ -53,7 +53,11 @@ class Communicator {
   // numbers of its peers. `scratch` holds `size` copies.
   virtual void all_reduce_now(float* data, std::int64_t count, Reduction reduction,
                               void* scratch) = 0;
-  std::int64_t bytes_sent_now = 0;  // by all_reduce_now
+  // What all_reduce_now has taken since it was last reset.
+  struct SentNow {
+    std::int64_t bytes = 0;
+    double seconds = 0;
+  } sent_now;
 
   virtual std::unique_ptr<Transfer> send(const void* data, std::int64_t bytes, std::int32_t to,
                                          std::int32_t tag) = 0;
@@ -88,6 +92,9 @@ std::unique_ptr<World> join_world();
 // This process's rank as its launcher's environment has it, before MPI is initialised; 0 where it
 // is alone.
 std::int32_t launcher_rank();
+// Threads this process should compute with: what OMP_NUM_THREADS says; else the cores it is bound
+// to, or its share of all where it is bound to none.
+int share_of_cores();
 // A world of the first `size` ranks of another, for those ranks; null for the others. All ranks of
 // the other call it.
 std::unique_ptr<World> make_subworld(World& world, std::int32_t size);

@@ -3,11 +3,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include <mpi.h>
+#include <omp.h>
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/parallel_for.h"
 #include "parallel/communicator.h"
 
@@ -308,9 +311,11 @@ class MpiCommunicator final : public Communicator {
   void all_reduce_now(float* data, std::int64_t count, Reduction reduction,
                       void* scratch) override {
     OneRoundAllReduce all(comm_, size_, data, data, count, DType::kF32, reduction, scratch);
+    const double begin = now();
     all.start();
     while (!all.test()) ::sched_yield();  // ranks may outnumber cores
-    bytes_sent_now += all.bytes_sent;
+    sent_now.bytes += all.bytes_sent;
+    sent_now.seconds += now() - begin;
   }
   std::unique_ptr<Transfer> send(const void* data, std::int64_t bytes, std::int32_t to,
                                  std::int32_t tag) override {
@@ -432,6 +437,21 @@ std::int32_t launcher_rank() {
     if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
   }
   return 0;
+}
+
+int share_of_cores() {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  const int all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  cpu_set_t bound;
+  CPU_ZERO(&bound);
+  if (::sched_getaffinity(0, sizeof bound, &bound) == 0 && CPU_COUNT(&bound) < all)
+    return CPU_COUNT(&bound);
+  for (const char* name :
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_TASKS_PER_NODE"}) {
+    if (const char* ranks = std::getenv(name); ranks != nullptr)
+      return std::max(1, all / std::max(1, std::atoi(ranks)));
+  }
+  return all;
 }
 
 std::unique_ptr<World> make_subworld(World& world, std::int32_t size) {

@@ -1,7 +1,6 @@
 #include "parallel/watchdog.h"
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <sstream>
 #include <vector>
@@ -15,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 // The conversation, in lines of text:
 //   to rank 0:    "H <rank>" hello, "B <step>" alive, "F <step> <why>" failing, "Q" goodbye
 //   from rank 0:  "P" alive, "L <rank> <step> <how>" that rank is lost
@@ -23,10 +24,6 @@ namespace quintet {
 namespace {
 
 constexpr int kBeatMilliseconds = 200;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void send_line(int socket, const std::string& line) {
   const std::string text = line + "\n";

@@ -20,6 +20,7 @@ struct OpTiming {
   double start = 0, end = 0;
   double blocked = 0;    // waiting for another op to finish before this one could start
   OpId blocked_by = -1;  // the last of them
+  double talking = 0;    // of the rank's own time in this op, spent on communication
 };
 
 class Executor {
@@ -38,15 +39,18 @@ class Executor {
   // Waits until everything that was run is done.
   virtual Status wait() { return {}; }
   // Whether timings() are wanted. A device that replays its step as a whole measures no ops unless
-  // asked.
+  // asked, and leaves the timings zero.
   virtual void measure_ops(bool) {}
-  // What the last run spent its time on, by op.
+  // What the last run spent its time on, by op, and when it began, on the steady clock.
   virtual std::span<const OpTiming> timings() const = 0;
+  virtual double began() const = 0;
   // Bytes this rank sent in all runs so far, by op.
   virtual std::vector<std::int64_t> bytes_sent() const = 0;
 
-  // What the arena really takes, for comparison with the plan.
+  // What the arena really takes, for comparison with the plan; and how much of it the system has
+  // given so far, which is all of it once a step has run.
   virtual std::int64_t arena_bytes() const = 0;
+  virtual std::int64_t resident_bytes() const = 0;
   // Bytes in use on the device, by this process and others; 0 where the arena is all there is.
   virtual std::int64_t device_bytes_in_use() const { return 0; }
   virtual const Program& program() const = 0;

@@ -1,8 +1,7 @@
 #include "train/run_config.h"
 
-#include <omp.h>
-
 #include "base/files.h"
+#include "parallel/communicator.h"
 
 namespace quintet {
 
@@ -15,7 +14,8 @@ void ModelSection::list(FieldList& fields) {
              "weight of the squared log-sum-exp of the logits; mT5 was trained with 1e-4",
              between(0, 1));
   fields.add("loss_chunk", loss_chunk,
-             "tokens whose logits exist at one time; 0: as many as fill about 64 MiB", at_least(0));
+             "tokens whose logits exist at one time; 0: as many as fill about 64 MiB (cuda: 1 GiB)",
+             at_least(0));
 }
 
 void BatchSection::list(FieldList& fields) {
@@ -23,7 +23,9 @@ void BatchSection::list(FieldList& fields) {
   fields.add("accumulate", accumulate, "micro-batches whose gradients are added up for one step",
              between(1, 1 << 16));
   fields.add("source", source, "tokens of the encoder's input", between(3, 1 << 20));
-  fields.add("target", target, "tokens of the decoder; 0: what the objective makes of the source",
+  fields.add("target", target,
+             "tokens of the decoder; 0: what the objective makes of the source, rounded up to a "
+             "multiple of 8",
              between(0, 1 << 20));
 }
 
@@ -40,7 +42,11 @@ void TrainSection::list(FieldList& fields) {
              "activations), "
              "or whole layers",
              one_of({"none", "selective", "full"}));
-  fields.add("threads", threads, "of the CPU executor; 0: one a core", between(0, 1024));
+  fields.add("device", device, "what computes", one_of({"cpu", "cuda"}));
+  fields.add("graph", graph, "cuda: replay each step as one graph instead of launching op by op");
+  fields.add("threads", threads,
+             "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
+             between(0, 1024));
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -50,6 +56,11 @@ void OutputSection::list(FieldList& fields) {
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
+  fields.add("trace", trace,
+             "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
+  fields.add("trace_first", trace_first, "the first step of the trace, counted from the start",
+             at_least(1));
+  fields.add("trace_steps", trace_steps, "how many steps the trace has", between(1, 1000));
 }
 
 void DataSection::list(FieldList& fields) {
@@ -104,12 +115,10 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   if (config.batch.target == 0) {
     QT_ASSIGN(const SpanCounts counts,
               fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
-    options.batch.target = counts.target_length();
+    // Some tokens that do not count make the length one that tensor-parallel ranks can share out
+    // evenly. The same under every layout: dropout is drawn by position.
+    options.batch.target = (counts.target_length() + 7) / 8 * 8;
     options.batch.padded = counts.source_length() != config.batch.source;
-    // Tensor-parallel ranks share out the tokens: a few more that do not count make it come out
-    // even.
-    while (options.batch.micro_batch * options.batch.target % config.parallel.tp != 0)
-      ++options.batch.target;
   }
   options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
 
@@ -132,8 +141,12 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   options.optimizer = config.optimizer;
   options.layout = config.parallel;
   QT_ASSIGN(options.grid, make_grid(world, config.parallel));
+  options.target.device = config.train.device == "cuda" ? Device::kCuda : Device::kCpu;
+  options.target.graph = config.train.graph;
+  if (options.target.device == Device::kCuda)
+    options.options.logit_bytes = ModelOptions::kDeviceLogitBytes;
   options.target.threads =
-      config.train.threads > 0 ? static_cast<int>(config.train.threads) : omp_get_max_threads();
+      config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
   QT_TRY(validate(options));
   return options;
 }

@@ -37,6 +37,8 @@ struct TrainSection {
   std::string precision = "fp32";
   std::string gradients = "same";
   std::string recompute = "none";
+  std::string device = "cpu";
+  bool graph = true;
   std::int64_t threads = 0;
   void list(FieldList& fields);
 };
@@ -47,6 +49,9 @@ struct OutputSection {
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
   bool resume = false;
+  std::string trace;
+  std::int64_t trace_first = 3;
+  std::int64_t trace_steps = 2;
   void list(FieldList& fields);
 };
 

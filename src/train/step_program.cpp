@@ -1,10 +1,12 @@
 #include "train/step_program.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "passes/autodiff.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
@@ -19,6 +21,10 @@ namespace {
 // Worlds up to this size are proved rank by rank.
 constexpr std::int32_t kSmallWorld = 16;
 
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
 std::int32_t pieces_per_stage(const StepOptions& options) {
   return options.layout.schedule == "interleaved"
              ? static_cast<std::int32_t>(options.layout.interleave)
@@ -31,6 +37,19 @@ Result<StageCut> cut_of(const StepOptions& options) {
 }
 
 }  // namespace
+
+std::string layout_name(const StepOptions& options) {
+  const Grid& grid = options.grid;
+  std::vector<std::string> axes;
+  if (grid.dp > 1) axes.push_back(fmt::format("dp {} (ZeRO {})", grid.dp, options.layout.zero));
+  if (grid.tp > 1) axes.push_back(fmt::format("tp {}", grid.tp));
+  if (grid.pp > 1) {
+    axes.push_back(fmt::format("pp {}", grid.pp));
+    if (options.layout.schedule != "1f1b")
+      axes.back() += fmt::format(" ({} {})", options.layout.schedule, options.layout.interleave);
+  }
+  return axes.empty() ? "one rank" : fmt::format("{}", fmt::join(axes, " x "));
+}
 
 Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model));
@@ -50,7 +69,10 @@ Status validate(const StepOptions& options) {
   return {};
 }
 
-Program compile_step(const StepOptions& options, std::int32_t rank) {
+namespace {
+
+// All of a rank's program but the places of its tensors.
+Program order_step(const StepOptions& options, std::int32_t rank) {
   const Grid& grid = options.grid;
   const Place place = grid.place_of(rank);
   const StageCut cut = cut_of(options).value();
@@ -74,6 +96,13 @@ Program compile_step(const StepOptions& options, std::int32_t rank) {
   }
   drop_first_addends(program);
   insert_waits(program);
+  return program;
+}
+
+}  // namespace
+
+Program compile_step(const StepOptions& options, std::int32_t rank) {
+  Program program = order_step(options, rank);
   remove_unused_tensors(program);
   plan_memory(program, options.target);
   const auto findings = verify(program);
@@ -83,33 +112,43 @@ Program compile_step(const StepOptions& options, std::int32_t rank) {
 
 std::vector<std::string> verify_all_ranks(const StepOptions& options) {
   const Grid& grid = options.grid;
-  std::vector<RankTrace> traces;
-  if (grid.size() <= kSmallWorld) {
-    for (std::int32_t rank = 0; rank < grid.size(); ++rank)
-      traces.push_back(trace_of(compile_step(options, rank)));
-    return verify_world(traces);
-  }
-  const auto first_of_its_kind = [&](std::int32_t rank) {
-    const Place place = grid.place_of(rank);
-    return grid.rank_of(0, place.tp, place.pp);
-  };
-  const auto folded = [&](std::int32_t dp, std::int32_t tp, std::int32_t pp) {
-    return renamed(trace_of(compile_step(options, grid.rank_of(dp, tp, pp))), first_of_its_kind);
-  };
-  for (std::int32_t pp = 0; pp < grid.pp; ++pp) {
-    for (std::int32_t tp = 0; tp < grid.tp; ++tp) {
-      traces.push_back(folded(0, tp, pp));
-      // Comparing for every place would take as long as compiling them all; the first has
-      // everything that could differ.
-      if (tp > 0) continue;
-      for (const std::int32_t dp : {1, grid.dp / 2, grid.dp - 1}) {
-        if (dp > 0 && dp < grid.dp && !(folded(dp, tp, pp).items == traces.back().items)) {
-          return {fmt::format("rank {} does not run the program of rank {}",
-                              grid.rank_of(dp, tp, pp), traces.back().rank)};
-        }
+  // 1. Each data-parallel rank stands for itself, or for all that run its program.
+  std::vector<std::int32_t> stands_for(index(grid.dp));
+  std::iota(stands_for.begin(), stands_for.end(), 0);
+  if (grid.size() > kSmallWorld) {
+    std::vector<std::vector<RankTrace>> by_dp(index(grid.dp));
+    parallel_items(grid.dp, true, [&](std::int64_t dp, int) {
+      for (std::int32_t pp = 0; pp < grid.pp; ++pp) {
+        const std::int32_t rank = grid.rank_of(static_cast<std::int32_t>(dp), 0, pp);
+        by_dp[index(dp)].push_back(
+            renamed(trace_of(order_step(options, rank)), [&](std::int32_t other) {
+              const Place place = grid.place_of(other);
+              return grid.rank_of(0, place.tp, place.pp);
+            }));
       }
+    });
+    for (std::int32_t dp = 1; dp < grid.dp; ++dp) {
+      const auto first = std::find_if(by_dp.begin(), by_dp.end(), [&](const auto& traces) {
+        return std::equal(traces.begin(), traces.end(), by_dp[index(dp)].begin(),
+                          [](const auto& a, const auto& b) { return a.items == b.items; });
+      });
+      stands_for[index(dp)] = static_cast<std::int32_t>(first - by_dp.begin());
     }
   }
+  // 2. Their programs are played against each other.
+  std::vector<std::int32_t> ranks;
+  for (std::int32_t rank = 0; rank < grid.size(); ++rank) {
+    const std::int32_t dp = grid.place_of(rank).dp;
+    if (stands_for[index(dp)] == dp) ranks.push_back(rank);
+  }
+  std::vector<RankTrace> traces(ranks.size());
+  parallel_items(static_cast<std::int64_t>(ranks.size()), true, [&](std::int64_t i, int) {
+    traces[index(i)] =
+        renamed(trace_of(order_step(options, ranks[index(i)])), [&](std::int32_t rank) {
+          const Place place = grid.place_of(rank);
+          return grid.rank_of(stands_for[index(place.dp)], place.tp, place.pp);
+        });
+  });
   return verify_world(traces);
 }
 

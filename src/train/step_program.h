@@ -34,6 +34,9 @@ struct StepOptions {
   }
 };
 
+// "dp 2 (ZeRO 1) x tp 2 x pp 2 (interleaved)": the axes that are there.
+std::string layout_name(const StepOptions& options);
+
 // Refuses options that cannot be compiled, with the reason and what would work.
 Status validate(const StepOptions& options);
 
@@ -41,8 +44,8 @@ Status validate(const StepOptions& options);
 Program compile_step(const StepOptions& options, std::int32_t rank = 0);
 
 // What is wrong between the programs of all ranks (world_verifier.h); empty when they fit together.
-// Data-parallel ranks run one program up to names, so a large world is proved folded: one
-// data-parallel rank stands for all, after some others have been compared with it.
+// A large world is proved folded: data-parallel ranks whose programs are the same up to names count
+// as one. If that one reaches its end, so do they, in step with each other.
 std::vector<std::string> verify_all_ranks(const StepOptions& options);
 
 }  // namespace quintet

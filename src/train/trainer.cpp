@@ -1,11 +1,11 @@
 #include "train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <memory>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/batch.h"
@@ -46,10 +46,6 @@ class StopOnSignal {
   struct sigaction old_int_ {
   }, old_term_{};
 };
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Data {
   std::unique_ptr<BatchSource> source;
@@ -107,17 +103,29 @@ Error not_finite(std::int64_t step, const StepResult& result, const OutputSectio
                            : "there is no checkpoint");
 }
 
+// All ranks' programs fit together, or nobody starts.
+Status prove(const StepOptions& options, World& world) {
+  if (world.size() == 1) return {};
+  std::string findings;
+  if (world.rank() == 0) findings = join(verify_all_ranks(options), "\n  ");
+  findings = world.broadcast(findings);
+  if (findings.empty()) return {};
+  return make_error(ErrorCode::kInternal, "the ranks' programs do not fit together:\n  {}",
+                    findings);
+}
+
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
   log_info(
-      "{}: {} parameters, {} ops a step, {} of memory, {} thread{}; {} sequences of {} + {} tokens "
-      "a step",
+      "{}: {} parameters, {} ops a step, {} of memory, {}; {} sequences of {} + {} tokens a step",
       options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
-      human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads,
-      options.target.threads == 1 ? "" : "s", options.global_batch(), options.batch.source,
-      options.batch.target);
+      human_bytes(static_cast<double>(plan.arena_bytes)),
+      options.target.device == Device::kCuda ? std::string("one GPU a rank")
+                                             : fmt::format("{} thread{}", options.target.threads,
+                                                           options.target.threads == 1 ? "" : "s"),
+      options.global_batch(), options.batch.source, options.batch.target);
   if (options.grid.size() > 1) {
-    log_info("{} ranks: data {} (ZeRO {}) x tensor {} x pipeline {}", options.grid.size(),
-             options.grid.dp, options.layout.zero, options.grid.tp, options.grid.pp);
+    log_info("{} ranks: {}; their programs fit together", options.grid.size(),
+             layout_name(options));
   }
 }
 
@@ -125,9 +133,10 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   const bool reports = world.rank() == 0;
   // 1. Compile the step, make the device and the data ready.
   QT_ASSIGN(const StepOptions options, step_options(config, world.size()));
+  QT_TRY(prove(options, world));
   const Program program = compile_step(options, world.rank());
   const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, world));
+  QT_ASSIGN(const auto executor, make_executor(program, options.target, world));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
   QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, world, state));
@@ -136,6 +145,10 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   if (reports && !config.output.folder.empty()) {
     QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
   }
+  Ledger ledger(world, options.grid, *executor,
+                {config.output.trace, first_step + config.output.trace_first,
+                 std::min(config.output.trace_steps,
+                          config.train.steps - first_step - config.output.trace_first + 1)});
   const std::string run_toml = config_to_toml(config.fields(), false);
   if (reports) announce(options, state, plan);
 
@@ -168,6 +181,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
       return not_finite(step, outcome, config.output);
     }
     const double end = now();
+    QT_TRY(ledger.step(step, fed - start, end - fed));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
     const double flops =
@@ -200,6 +214,14 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   }
   if (progress) progress->finish();
   result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
+  result.summary = ledger.close();
+  result.summary.model = options.model.name;
+  result.summary.layout = layout_name(options);
+  result.summary.steps = result.steps;
+  result.summary.final_loss = result.final_loss;
+  if (reports && !config.output.folder.empty()) {
+    QT_TRY(write_file(Path(config.output.folder) / "summary.json", result.summary.to_json()));
+  }
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "parallel/communicator.h"
+#include "train/ledger.h"
 #include "train/run_config.h"
 
 namespace quintet {
@@ -13,6 +14,7 @@ struct TrainResult {
   std::int64_t steps = 0;
   double final_loss = 0;    // mean over the last tenth of the run, which smooths single batches
   double optimal_loss = 0;  // what no model can beat on this data; 0: not known
+  RunSummary summary;       // rank 0 only
 };
 
 // Trains until the last step, SIGINT or SIGTERM (which end the step at hand, save, and return

@@ -1,12 +1,12 @@
 #include "runtime/cpu/comm_streams.h"
 
-#include <chrono>
 #include <numeric>
 #include <set>
 
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "program/op_decl.h"
 
 namespace quintet::cpu {
@@ -14,10 +14,6 @@ namespace {
 
 std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // The group an op talks to, or -1.
@@ -120,35 +116,44 @@ void CommStreams::progress() {
     while (queue.done < queue.enqueued) {
       const OpId id = queue.ops[queue.done];
       CommOp& op = ops_[index(id)];
+      if (!op.started && !ready(program_.ops[index(id)])) break;
+      OpTiming& timing = timings_[index(id)];
+      const double begin = now();
       if (!op.started) {
-        if (!ready(program_.ops[index(id)])) break;
-        timings_[index(id)].start = now() - start_time_;
+        timing = {.start = begin - start_time_};
         op.transfer->start();
         op.started = true;
       }
-      if (!op.transfer->test()) break;
-      timings_[index(id)].end = now() - start_time_;
-      op.done = true;
+      op.done = op.transfer->test();
+      const double end = now();
+      // While somebody waits anyhow, it costs nothing more.
+      if (!waiting_) timing.talking += end - begin;
+      if (!op.done) break;
+      timing.end = end - start_time_;
       ++queue.done;
     }
   }
 }
 
 void CommStreams::wait(OpId id) {
+  waiting_ = true;
   while (!is_done(id)) {
     progress();
     // Ranks may outnumber cores: whoever we wait for must get a turn.
     if (!is_done(id)) ::sched_yield();
   }
+  waiting_ = false;
 }
 
 void CommStreams::wait_all() {
+  waiting_ = true;
   for (const Queue& queue : queues_) {
     while (queue.done < queue.enqueued) {
       progress();
       if (queue.done < queue.enqueued) ::sched_yield();
     }
   }
+  waiting_ = false;
 }
 
 std::int64_t CommStreams::bytes_sent(OpId id) const {

@@ -58,6 +58,7 @@ class CommStreams {
   };
   std::vector<Queue> queues_;
   double start_time_ = 0;
+  bool waiting_ = false;
   std::span<OpTiming> timings_;
 };
 

@@ -1,14 +1,16 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <string>
 
+#include "base/clock.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
 #include "runtime/cpu/comm_streams.h"
@@ -60,15 +62,22 @@ class Arena {
   }
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
+  // Bytes of it that the system has given pages for.
+  std::int64_t resident() const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> pages((size_ + page - 1) / page);
+    if (pages.empty() || ::mincore(data_, size_, pages.data()) != 0) return 0;
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      if ((pages[i] & 1) != 0) bytes += static_cast<std::int64_t>(std::min(page, size_ - i * page));
+    }
+    return bytes;
+  }
 
  private:
   std::byte* data_ = nullptr;
   std::size_t size_;
 };
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class CpuExecutor final : public Executor {
  public:
@@ -100,7 +109,7 @@ class CpuExecutor final : public Executor {
   // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
-    const double begin = now();
+    const double begin = began_ = now();
     comm_.begin_step(begin, timings_);
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Op& op = program_.ops[i];
@@ -109,7 +118,7 @@ class CpuExecutor final : public Executor {
         continue;
       }
       OpTiming& timing = timings_[i];
-      timing = {now() - begin, 0, 0, -1};
+      timing = {.start = now() - begin};
       for (const OpId wait : op.waits) {
         if (comm_.is_done(wait)) continue;
         comm_.wait(wait);
@@ -121,9 +130,12 @@ class CpuExecutor final : public Executor {
         timing.start = ready;
       }
       Communicator* const group = steps_[i].context.group();
-      const std::int64_t sent = group == nullptr ? 0 : group->bytes_sent_now;
+      if (group != nullptr) group->sent_now = {};
       steps_[i].kernel(steps_[i].context);
-      if (group != nullptr) bytes_sent_[i] += group->bytes_sent_now - sent;
+      if (group != nullptr) {
+        bytes_sent_[i] += group->sent_now.bytes;
+        timing.talking = group->sent_now.seconds;
+      }
       timing.end = now() - begin;
       comm_.progress();
     }
@@ -132,6 +144,7 @@ class CpuExecutor final : public Executor {
   }
 
   std::span<const OpTiming> timings() const override { return timings_; }
+  double began() const override { return began_; }
   std::vector<std::int64_t> bytes_sent() const override {
     std::vector<std::int64_t> bytes = bytes_sent_;
     for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -139,6 +152,7 @@ class CpuExecutor final : public Executor {
     return bytes;
   }
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
+  std::int64_t resident_bytes() const override { return arena_.resident(); }
   const Program& program() const override { return program_; }
 
  private:
@@ -160,6 +174,7 @@ class CpuExecutor final : public Executor {
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
   std::vector<OpTiming> timings_;
+  double began_ = 0;
   std::vector<std::int64_t> bytes_sent_;  // by kernels that talk to other ranks themselves
 };
 

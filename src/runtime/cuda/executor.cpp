@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/gemm.h"
@@ -129,6 +130,7 @@ class CudaExecutor final : public Executor {
   }
 
   Status run() override {
+    began_ = now();
     return guarded([&] {
       upload();
       if (measured_) {
@@ -148,10 +150,12 @@ class CudaExecutor final : public Executor {
 
   void measure_ops(bool on) override { measured_ = on; }
   std::span<const OpTiming> timings() const override { return timings_; }
+  double began() const override { return began_; }
   std::vector<std::int64_t> bytes_sent() const override {
     return std::vector<std::int64_t>(program_.ops.size(), 0);
   }
   std::int64_t arena_bytes() const override { return program_.arena_bytes; }
+  std::int64_t resident_bytes() const override { return program_.arena_bytes; }
   std::int64_t device_bytes_in_use() const override {
     std::size_t free = 0, total = 0;
     QT_CUDA(cudaMemGetInfo(&free, &total));
@@ -291,7 +295,7 @@ class CudaExecutor final : public Executor {
       QT_CUDA(cudaEventElapsedTime(&start, marks_.back().get(), marks_[2 * i].get()));
       QT_CUDA(cudaEventElapsedTime(&duration, marks_[2 * i].get(), marks_[2 * i + 1].get()));
       timings_[i] = {static_cast<double>(start) * 1e-3,
-                     static_cast<double>(start + duration) * 1e-3, 0, -1};
+                     static_cast<double>(start + duration) * 1e-3};
     }
   }
 
@@ -311,6 +315,7 @@ class CudaExecutor final : public Executor {
   mutable std::vector<std::pair<std::int64_t, std::int64_t>> pending_;  // written, not yet uploaded
   GraphExecHandle graph_;
   std::int64_t runs_ = 0;
+  double began_ = 0;
   bool measured_ = false;
 };
 

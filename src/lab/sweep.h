@@ -1,0 +1,40 @@
+// The same training under many layouts, side by side: what each costs in time, memory and bytes,
+// and that all learn the same.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "train/ledger.h"
+#include "train/run_config.h"
+
+namespace quintet {
+
+struct SweepRow {
+  std::string settings;  // "tp=2,zero=1", as asked for
+  RunSummary run;
+  std::vector<double> losses;  // by step
+  double loss_distance = 0;    // largest relative difference to the first row's, over all steps
+  std::string failure;         // why there is no result; empty when there is one
+};
+
+// The layouts that are told most by, on so many ranks: each method by itself, then together. The
+// first is one rank, the measure of all others.
+std::vector<std::string> usual_layouts(std::int64_t ranks);
+
+// A configuration with "tp=2,zero=1" put into its [parallel] section (or "batch.micro_batch=4" into
+// another) and micro-batches accumulated so that the global batch stays that of one rank.
+Result<RunConfig> with_layout(const RunConfig& config, const std::string& settings,
+                              std::int64_t ranks);
+
+// Trains under one layout, in a process of its own for each rank, with files in `folder`.
+SweepRow run_layout(const RunConfig& config, const std::string& settings, std::int64_t ranks,
+                    const std::string& folder);
+
+// Fills in each row's distance to the first.
+void compare_losses(std::vector<SweepRow>& rows);
+std::string table_of(const std::vector<SweepRow>& rows);
+
+}  // namespace quintet

@@ -1,0 +1,247 @@
+#include "train/ledger.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "runtime/dry_run.h"
+#include "runtime/trace.h"
+
+namespace quintet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const StepAccount& a) {
+  Json json = {{"step", a.step},           {"data_wait", a.data_wait}, {"compute", a.compute},
+               {"recompute", a.recompute}, {"optimizer", a.optimizer}, {"bubble", a.bubble},
+               {"other", a.other}};
+  for (std::size_t m = 1; m < kMethodCount; ++m) {
+    const std::string method(name_of(static_cast<Method>(m)));
+    json["exposed"][method] = a.exposed[m];
+    json["hidden"][method] = a.hidden[m];
+  }
+  return json;
+}
+
+StepAccount account_from(const Json& json) {
+  StepAccount a;
+  a.step = json.at("step");
+  a.data_wait = json.at("data_wait");
+  a.compute = json.at("compute");
+  a.recompute = json.at("recompute");
+  a.optimizer = json.at("optimizer");
+  a.bubble = json.at("bubble");
+  a.other = json.at("other");
+  for (std::size_t m = 1; m < kMethodCount; ++m) {
+    const std::string method(name_of(static_cast<Method>(m)));
+    a.exposed[m] = json.at("exposed").at(method);
+    a.hidden[m] = json.at("hidden").at(method);
+  }
+  return a;
+}
+
+Json to_json(const std::vector<Traffic>& traffic) {
+  Json rows = Json::array();
+  for (const Traffic& row : traffic) {
+    rows.push_back({{"method", name_of(row.method)},
+                    {"op", name_of(row.kind)},
+                    {"axis", row.axis},
+                    {"ops", row.ops},
+                    {"bytes", row.bytes}});
+  }
+  return rows;
+}
+
+template <class Enum>
+Enum named(const std::string& name, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  }
+  return static_cast<Enum>(0);
+}
+
+std::vector<Traffic> traffic_from(const Json& rows) {
+  std::vector<Traffic> traffic;
+  for (const Json& row : rows) {
+    traffic.push_back({named<Method>(row.at("method"), kMethodCount),
+                       named<OpKind>(row.at("op"), kOpKindCount), row.at("axis"), row.at("ops"),
+                       row.at("bytes")});
+  }
+  return traffic;
+}
+
+Json to_json(const RankSummary& r) {
+  return {{"rank", r.rank},
+          {"dp", r.dp},
+          {"tp", r.tp},
+          {"pp", r.pp},
+          {"predicted_bytes", r.predicted_bytes},
+          {"arena_bytes", r.arena_bytes},
+          {"resident_bytes", r.resident_bytes},
+          {"seconds", to_json(r.account)},
+          {"traffic_planned", to_json(r.planned)},
+          {"traffic_counted", to_json(r.counted)}};
+}
+
+RankSummary rank_from(const Json& json) {
+  RankSummary r;
+  r.rank = json.at("rank");
+  r.dp = json.at("dp");
+  r.tp = json.at("tp");
+  r.pp = json.at("pp");
+  r.predicted_bytes = json.at("predicted_bytes");
+  r.arena_bytes = json.at("arena_bytes");
+  r.resident_bytes = json.at("resident_bytes");
+  r.account = account_from(json.at("seconds"));
+  r.planned = traffic_from(json.at("traffic_planned"));
+  r.counted = traffic_from(json.at("traffic_counted"));
+  return r;
+}
+
+}  // namespace
+
+StepAccount RunSummary::mean_account() const {
+  StepAccount mean;
+  for (const RankSummary& rank : ranks) mean += rank.account;
+  if (!ranks.empty()) mean *= 1.0 / static_cast<double>(ranks.size());
+  return mean;
+}
+
+std::int64_t RunSummary::largest_arena() const {
+  std::int64_t largest = 0;
+  for (const RankSummary& rank : ranks) largest = std::max(largest, rank.arena_bytes);
+  return largest;
+}
+
+std::string RunSummary::to_json() const {
+  Json json = {{"model", model},
+               {"layout", layout},
+               {"steps", steps},
+               {"step_seconds", step_seconds},
+               {"final_loss", final_loss}};
+  json["ranks"] = Json::array();
+  for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
+  return json.dump(1) + "\n";
+}
+
+Result<RunSummary> RunSummary::from_json(const std::string& text, const std::string& name) {
+  try {
+    const Json json = Json::parse(text);
+    RunSummary summary;
+    summary.model = json.at("model");
+    summary.layout = json.at("layout");
+    summary.steps = json.at("steps");
+    summary.step_seconds = json.at("step_seconds");
+    summary.final_loss = json.at("final_loss");
+    for (const Json& rank : json.at("ranks")) summary.ranks.push_back(rank_from(rank));
+    return summary;
+  } catch (const Json::exception& error) {
+    return make_error(ErrorCode::kBadInput, "{}: not the summary of a run: {}", name, error.what());
+  }
+}
+
+std::string describe(const RunSummary& summary) {
+  const StepAccount mean = summary.mean_account();
+  std::string text =
+      fmt::format("{}, {}: a step in {:.2f} ms\n\n{:<18} {:>10} {:>7}\n", summary.model,
+                  summary.layout, summary.step_seconds * 1e3, "time (mean)", "ms", "share");
+  for (const AccountPart& part : parts_of(mean)) {
+    if (part.seconds < 1e-9) continue;
+    text += fmt::format("{:<18} {:>10.3f} {:>6.1f}%\n", part.name, part.seconds * 1e3,
+                        100 * part.seconds / mean.step);
+  }
+  for (std::size_t m = 1; m < kMethodCount; ++m) {
+    if (mean.hidden[m] < 1e-9) continue;
+    text += fmt::format("{:<18} {:>10.3f}   beside computation\n",
+                        fmt::format("hidden {}", name_of(static_cast<Method>(m))),
+                        mean.hidden[m] * 1e3);
+  }
+  if (summary.ranks.empty() || summary.ranks[0].planned.empty()) return text;
+  text += fmt::format("\n{:<9} {:<21} {:<8} {:>6} {:>16}   {}\n", "for", "rank 0 sends", "along",
+                      "ops", "bytes a step", "counted");
+  for (std::size_t i = 0; i < summary.ranks[0].planned.size(); ++i) {
+    const Traffic& row = summary.ranks[0].planned[i];
+    const std::int64_t counted = summary.ranks[0].counted[i].bytes;
+    text += fmt::format("{:<9} {:<21} {:<8} {:>6} {:>16}   {}\n", name_of(row.method),
+                        name_of(row.kind), row.axis, row.ops, with_commas(row.bytes),
+                        counted == row.bytes ? "the same" : with_commas(counted));
+  }
+  return text;
+}
+
+Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace)
+    : world_(world),
+      executor_(executor),
+      trace_(std::move(trace)),
+      peers_(world, grid, executor.program()),
+      starts_(executor.program().ops.size()) {
+  if (!trace_.file.empty()) {
+    // Everybody's clock at the moment that rank 0's showed the origin.
+    const auto offset = clock_offsets(world)[static_cast<std::size_t>(world.rank())];
+    origin_ = std::stod(world.broadcast(fmt::format("{:.9f}", now()))) + offset;
+    events_ = trace_names(executor.program());
+  }
+}
+
+Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
+  const auto timings = executor_.timings();
+  for (std::size_t i = 0; i < timings.size(); ++i) starts_[i] = timings[i].start;
+  const auto others_came = peers_.exchange(executor_.began(), starts_);
+  ++runs_;
+  if (!trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count) {
+    events_ += trace_events(executor_, number, origin_, data_wait);
+    if (++traced_ == trace_.count) QT_TRY(write_trace());
+  }
+  // The first step pays for pages and buffers that no later one pays for.
+  if (warm_) {
+    total_ += account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
+    seconds_.push_back(run_seconds + data_wait);
+  }
+  warm_ = true;
+  return {};
+}
+
+Status Ledger::write_trace() {
+  traced_ = 0;
+  std::string all;
+  for (const std::string& events : world_.gather(events_)) all += events;
+  events_.clear();
+  if (world_.rank() != 0) return {};
+  return write_file(trace_.file, trace_file(all));
+}
+
+RunSummary Ledger::close() {
+  const Program& program = executor_.program();
+  RankSummary mine;
+  mine.rank = program.place.rank;
+  mine.dp = program.place.dp;
+  mine.tp = program.place.tp;
+  mine.pp = program.place.pp;
+  mine.account = total_;
+  if (!seconds_.empty()) mine.account *= 1.0 / static_cast<double>(seconds_.size());
+  mine.predicted_bytes = dry_run(program).arena_bytes;
+  mine.arena_bytes = executor_.arena_bytes();
+  mine.resident_bytes = executor_.resident_bytes();
+  mine.planned = traffic_of(program);
+  std::vector<std::int64_t> sent = executor_.bytes_sent();
+  for (std::int64_t& bytes : sent) bytes /= std::max<std::int64_t>(runs_, 1);
+  mine.counted = traffic_of(program, sent);
+
+  RunSummary summary;
+  for (const std::string& text : world_.gather(to_json(mine).dump()))
+    summary.ranks.push_back(rank_from(Json::parse(text)));
+  if (!seconds_.empty()) {
+    std::vector<double> sorted = seconds_;
+    std::nth_element(sorted.begin(),
+                     sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+    summary.step_seconds = sorted[sorted.size() / 2];
+  }
+  return summary;
+}
+
+}  // namespace quintet

@@ -1,0 +1,77 @@
+// Keeps a run's books: the time of every step by what it was spent on, the bytes sent, the memory
+// taken; on request a trace of some steps. At the end the ranks' books are laid side by side.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "parallel/communicator.h"
+#include "parallel/peer_times.h"
+#include "runtime/accounting.h"
+#include "runtime/executor.h"
+
+namespace quintet {
+
+// One rank's, per step where that has a meaning.
+struct RankSummary {
+  std::int32_t rank = 0, dp = 0, tp = 0, pp = 0;
+  StepAccount account;
+  std::int64_t predicted_bytes = 0;  // by the dry run
+  std::int64_t arena_bytes = 0;      // asked of the system
+  std::int64_t resident_bytes = 0;   // given by the system
+  std::vector<Traffic> planned;      // as the program has it
+  std::vector<Traffic> counted;      // as it was sent
+};
+
+struct RunSummary {
+  std::string model;
+  std::string layout;  // "dp 2 (ZeRO 1) x tp 2"
+  std::int64_t steps = 0;
+  double step_seconds = 0;  // median
+  double final_loss = 0;
+  std::vector<RankSummary> ranks;
+
+  StepAccount mean_account() const;
+  std::int64_t largest_arena() const;
+  std::string to_json() const;
+  static Result<RunSummary> from_json(const std::string& text, const std::string& name);
+};
+
+// "where the time went" and "bytes sent", for people.
+std::string describe(const RunSummary& summary);
+
+struct TraceOptions {
+  std::string file;  // empty: no trace
+  std::int64_t first = 0, count = 0;
+};
+
+// All methods are called by all ranks together. Executor and world must outlive it.
+class Ledger {
+ public:
+  Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace);
+
+  // After the executor ran a step.
+  Status step(std::int64_t number, double data_wait, double run_seconds);
+  // Everybody's books, on rank 0.
+  RunSummary close();
+
+ private:
+  Status write_trace();
+
+  World& world_;
+  const Executor& executor_;
+  const TraceOptions trace_;
+  PeerTimes peers_;
+  std::vector<double> starts_;
+  StepAccount total_;
+  std::vector<double> seconds_;
+  std::int64_t runs_ = 0;
+  bool warm_ = false;
+  std::string events_;
+  double origin_ = 0;
+  std::int64_t traced_ = 0;
+};
+
+}  // namespace quintet
