@@ -109,7 +109,7 @@ __device__ __forceinline__ void stores_wait_read() {
 __device__ __forceinline__ std::uint64_t tile_descriptor(const void* tile) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   constexpr std::uint64_t kEightRows = std::uint64_t{1024 >> 4} << 32;
-  return kSwizzle128 | kEightRows | (std::uint64_t{1} << 16) |
+  return kSwizzle128 | kEightRows | (std::uint64_t{1024 >> 4} << 16) |
          ((shared_address(tile) & 0x3ffff) >> 4);
 }
 inline constexpr int kStepColumns = 32 >> 4;  // added to a descriptor

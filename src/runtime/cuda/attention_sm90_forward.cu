@@ -1,6 +1,6 @@
 // Forward: one block per (sample, head, 128 queries). Two warpgroups hold 64 queries each, with
 // their output in registers; tiles of 128 keys and values come through rings of two stages,
-// refilled by whichever warpgroup is the last to be done with a stage, so that nobody waits to
+// refilled by whichever warp is the last to be done with a stage, so that nobody waits to
 // refill. Two blocks share a multiprocessor: one's products run under the other's exponentials.
 //
 // For a tile of keys: S = Q K^T, softmax online, O += P V with P straight from registers.
@@ -28,7 +28,7 @@ struct Shared {
   alignas(1024) std::uint8_t v[kStages][kTileBytes];
   float2 bias[kDistances];  // {bias of distance d, of d + 1} * log2(e)
   std::uint64_t q_full, k_full[kStages], v_full[kStages];
-  unsigned k_done[kStages], v_done[kStages];  // warpgroups done with a stage, ever
+  unsigned k_done[kStages], v_done[kStages];  // warps done with a stage, ever
 };
 
 struct Params {
@@ -46,10 +46,9 @@ struct Rows {
 
 // Where a thread's part of a tile lies.
 struct Place {
-  int query;                    // of its first row
-  int column;                   // of its first element in a tile of keys
-  int visible[2];               // keys that its rows see
-  float far_before, far_after;  // bias * log2(e) of keys beyond the band
+  int query;       // of its first row
+  int column;      // of its first element in a tile of keys
+  int visible[2];  // keys that its rows see
 };
 
 // Turns scores into weights, in place, and returns the factors for what was summed before.
@@ -121,7 +120,7 @@ __device__ __forceinline__ void softmax_any(float (&s)[64], Rows& rows, float (&
       softmax_tile<true, false>(s, rows, rescale, place, first_key, 0, bias);
     }
   } else {
-    const float far = kBias ? (first_key > tile_query ? place.far_after : place.far_before) : 0.0f;
+    const float far = kBias ? bias[first_key > tile_query ? kDistances - 1 : 0].x : 0.0f;
     if (mask) {
       softmax_tile<false, true>(s, rows, rescale, place, first_key, far, bias);
     } else {
@@ -130,14 +129,14 @@ __device__ __forceinline__ void softmax_any(float (&s)[64], Rows& rows, float (&
   }
 }
 
-// Counts the two warpgroups through; true for the one that comes second.
-__device__ __forceinline__ bool is_second(unsigned* count) {
+// Counts the block's warps through; true for the one that comes last.
+__device__ __forceinline__ bool is_last(unsigned* count) {
   unsigned before;
   asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;"
                : "=r"(before)
                : "r"(shared_address(count))
                : "memory");
-  return before % 2 == 1;
+  return before % (kThreads / 32) == kThreads / 32 - 1;
 }
 
 template <bool kCausal, bool kBias>
@@ -197,11 +196,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < 2; ++i) {
     place.visible[i] = kCausal ? min(keys, place.query + 8 * i + 1) : keys;
   }
-  if constexpr (kBias) {
-    place.far_before = shared.bias[0].x;
-    place.far_after = shared.bias[kDistances - 1].x;
-  }
-
   Rows rows = {{-INFINITY, -INFINITY}, {0, 0}};
   float out[32];  // [64, 64] of the warpgroup
 #pragma unroll
@@ -224,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     wgmma_wait<0>();
     pin(s);
     const bool refill = j + kStages < key_tiles;
-    if (refill && leader && is_second(&shared.k_done[ring.stage])) {
+    if (refill && lane == 0 && is_last(&shared.k_done[ring.stage])) {
       load(k_map, shared.k[ring.stage], &shared.k_full[ring.stage], (j + kStages) * kTile);
     }
 
@@ -249,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     wgmma_commit();
     wgmma_wait<0>();
     pin(out);
-    if (refill && leader && is_second(&shared.v_done[ring.stage])) {
+    if (refill && lane == 0 && is_last(&shared.v_done[ring.stage])) {
       load(v_map, shared.v[ring.stage], &shared.v_full[ring.stage], (j + kStages) * kTile);
     }
     ring.advance();
