@@ -1,6 +1,6 @@
 // Checks and times the Hopper attention kernels (runtime/cuda/attention_sm90.h) by themselves.
 //
-//   attention_bench [check] [time]     (default: both)
+//   attention_bench [check] [time] [profile]     (default: check and time)
 //
 // Builds without the rest of the project:
 //   nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I src \
@@ -46,12 +46,13 @@ void check_cuda(cudaError_t error, const char* what, int line) {
 
 struct Case {
   int batch, heads, queries, keys;
-  bool causal = false, cross = false, lengths = false;
-  bool biased() const { return !cross; }
+  bool causal = false, cross = false, lengths = false, plain = false;  // plain: no bias
+  bool biased() const { return !cross && !plain; }
   std::string name() const {
     char text[96];
-    std::snprintf(text, sizeof text, "b %d h %d %dx%d%s%s%s", batch, heads, queries, keys,
-                  causal ? " causal" : "", cross ? " cross" : "", lengths ? " lengths" : "");
+    std::snprintf(text, sizeof text, "b %d h %d %dx%d%s%s%s%s", batch, heads, queries, keys,
+                  causal ? " causal" : "", cross ? " cross" : "", lengths ? " lengths" : "",
+                  plain ? " no bias" : "");
     return text;
   }
 };
@@ -451,7 +452,21 @@ void time_all() {
     time_case({batch, heads, 256, 256, true});
     time_case({batch, heads, 256, 1024, false, true});
   }
+  time_case({32, 12, 1024, 1024, false, false, false, true});
+  time_case({32, 12, 256, 256, true, false, false, true});
   time_case({32, 12, 1024, 1024});  // again: the spread
+}
+
+// One launch of each kernel, for a profiler.
+void profile_all() {
+  for (const Case& c : {Case{8, 32, 1024, 1024}, Case{8, 32, 1024, 1024, false, false, false, true},
+                        Case{32, 12, 256, 256, true}}) {
+    Operands x(c, 7);
+    DeviceArray<char> workspace(static_cast<std::size_t>(kernels::backward_workspace(x.forward)));
+    CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr));
+    CUDA(kernels::backward(x.forward, x.backward, workspace.get(), nullptr));
+    CUDA(cudaDeviceSynchronize());
+  }
 }
 
 }  // namespace
@@ -465,5 +480,6 @@ int main(int argc, char** argv) {
   if (checks) good = check_all();
   if (checks) std::printf("%s\n", good ? "all within tolerance" : "SOMETHING IS WRONG");
   if (times) time_all();
+  if (argc == 2 && std::strcmp(argv[1], "profile") == 0) profile_all();
   return good ? 0 : 1;
 }

@@ -28,19 +28,20 @@ constexpr int kStages = 2;
 constexpr int kConsumerWarps = 8;
 constexpr int kThreads = 3 * kGroupThreads;
 constexpr int kConsumerRegisters = 232, kServiceRegisters = 40;
+constexpr int kMultiplyBarrier = 4;
 constexpr int kStatsBytes = kTile * 2 * 4;
 
 struct Shared {
-  alignas(1024) std::uint8_t k[kStages][kTileBytes];
+  alignas(1024) std::uint8_t k[kStages][kTileBytes];  // later dK
   alignas(1024) std::uint8_t v[kStages][kTileBytes];  // later dV
   alignas(1024) std::uint8_t q[kStages][kTileBytes];
   alignas(1024) std::uint8_t d_out[kStages][kTileBytes];
   alignas(1024) std::uint8_t ds[kStages][2][kTileBytes];  // [query half][keys, 64 queries]
-  alignas(1024) std::uint8_t d_k[kTileBytes];
   float4 stats[kStages][kTile / 2];  // of queries 2i and 2i + 1: {lse, lse, D, D}, lse * log2(e)
   float2 bias[kDistances];           // {bias of distance d, of d - 1} * log2(e)
-  float diagonals[2][kDistances];    // sums of dS by distance; even keys, odd keys
-  float far[2];                      // sums of dS beyond the band: keys before, keys after
+  // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
+  float blocks[kDistances / 8][64];
+  float far[3][2];  // sums of dS beyond the band, by warp: keys before, keys after the query
   std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
   std::uint64_t ds_full[kStages], ds_empty[kStages];
 };
@@ -93,15 +94,16 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
       barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
       std::uint64_t* full = &shared.kv_full[kv.stage];
       barrier_expect(full, 2 * kTileBytes);
-      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample);
-      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample);
+      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
+      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
       kv.advance();
       for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
         barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
         full = &shared.q_full[q.stage];
         barrier_expect(full, 2 * kTileBytes + kStatsBytes);
         load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
-        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample);
+        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
+                  kKeepShort);
         const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
         load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
         q.advance();
@@ -112,49 +114,50 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
 
 // --- The warps that sum the gradient of the bias -------------------------------------------------
 
-// Sums of dS along diagonals of a tile; thread x of 64. Row k holds a thread's pair of queries
-// 2((k / 2 + x) % 64) + {0, 1}: always the same four distances, and those plus 128 from where the
-// pair wraps around. Each distance has one owner among the threads in each of the two tables.
-__device__ __forceinline__ void add_diagonals(Shared& shared, const std::uint8_t* ds, int base,
-                                              int x) {
-  float all[4] = {}, unwrapped[4] = {};
-#pragma unroll 2
-  for (int m = 0; m < kTile / 2; ++m) {
-    const int pair = (m + x) % 64;
-    const float weight = m + x < 64 ? 1.0f : 0.0f;
-    const std::uint8_t* half = ds + pair / 32 * kTileBytes + pair % 4 * 4;
+constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
+
+// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
+// that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
+// w - 16. So each distance belongs to one warp throughout, and each of its elements to one thread.
+// The matrix unit adds: blocks side by side, times two identities on top of each other.
+__device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
+                                           int warp, int lane) {
+  constexpr std::uint32_t kOneLow = 0x3f80, kOneHigh = 0x3f800000;
+  const std::uint32_t identity =  // of rows 2 (lane % 4) + {0, 1}, column lane / 4
+      lane / 8 == lane % 4 ? (lane / 4 % 2 == 0 ? kOneLow : kOneHigh) : 0;
+  for (int w = warp; w < 16; w += kSumWarps) {
+    float near[4] = {}, wrapped[4] = {};
 #pragma unroll
-    for (int parity = 0; parity < 2; ++parity) {
-      const int row = 2 * m + parity;
-      const auto word = *reinterpret_cast<const std::uint32_t*>(half + row * 128 +
-                                                                (pair % 32 / 4 ^ row % 8) * 16);
-      const float low = __uint_as_float(word << 16), high = __uint_as_float(word & 0xffff0000u);
-      all[2 * parity] += low;
-      all[2 * parity + 1] += high;
-      unwrapped[2 * parity] = fmaf(weight, low, unwrapped[2 * parity]);
-      unwrapped[2 * parity + 1] = fmaf(weight, high, unwrapped[2 * parity + 1]);
+    for (int step = 0; step < 4; ++step) {
+      const int query_block = 4 * step + lane / 8;
+      const int key = (query_block + w) % 16 * 8 + lane % 8;
+      std::uint32_t a[4];
+      load_matrices(a, shared_address(ds) + query_block / 8 * kTileBytes + key * 128 +
+                           ((query_block % 8) ^ (key % 8)) * 16);
+      const int inside = 16 - w - 4 * step;  // blocks of this step before the wrap
+      mma(near, inside > 0 ? a[0] : 0, inside > 1 ? a[1] : 0, inside > 2 ? a[2] : 0,
+          inside > 3 ? a[3] : 0, identity, identity);
+      mma(wrapped, inside > 0 ? 0 : a[0], inside > 1 ? 0 : a[1], inside > 2 ? 0 : a[2],
+          inside > 3 ? 0 : a[3], identity, identity);
     }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // Key - query: parity - 2x, less one for the second of the pair.
-    float* to = shared.diagonals[i / 2] + base + kDistances / 2 + i / 2 - 2 * x - i % 2;
-    to[0] += unwrapped[i];
-    if (x > 0) to[128] += all[i] - unwrapped[i];
+    float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
+    float2 sum = *to;
+    *to = make_float2(sum.x + (near[0] + near[2]), sum.y + (near[1] + near[3]));
+    if (w == 0) continue;
+    to -= 16 * 32;
+    sum = *to;
+    *to = make_float2(sum.x + (wrapped[0] + wrapped[2]), sum.y + (wrapped[1] + wrapped[3]));
   }
 }
 
-// Adds all of dS to `sums` (as row sums of a matrix of some order times ones).
-__device__ __forceinline__ void add_tile(const std::uint8_t* ds, int lane, float (&sums)[4]) {
+// Adds a warp's share of a whole tile to `sums`: row sums of matrices of any order.
+__device__ __forceinline__ void add_tile(const std::uint8_t* ds, int warp, int lane,
+                                         float (&sums)[4]) {
   constexpr std::uint32_t kOnes = 0x3f803f80;
 #pragma unroll 4
-  for (int i = 0; i < 2 * kTileBytes / 512; ++i) {
+  for (int i = warp; i < 2 * kTileBytes / 512; i += kSumWarps) {
     const uint4 a = *reinterpret_cast<const uint4*>(ds + (i * 32 + lane) * 16);
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %8}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(kOnes));
+    mma(sums, a.x, a.y, a.z, a.w, kOnes, kOnes);
   }
 }
 
@@ -164,71 +167,55 @@ __device__ __forceinline__ float total(const float (&sums)[4]) {
   return x;
 }
 
-constexpr int kBandThreads = 64, kSumThreads = kBandThreads + 32;
-constexpr int kBandBarrier = 3, kSumBarrier = 4;
-
-// Walks the tiles of an item and calls visit(key tile, query tile, dS) for each.
-template <bool kCausal, class Visit>
-__device__ __forceinline__ void for_each_ds(const Params& p, Shared& shared,
-                                            const Item<kCausal>& item, Ring<kStages>& ring,
-                                            Visit&& visit) {
-  for (int j = 0; j < item.key_tiles; ++j) {
-    for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
-      barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-      visit(j, i, shared.ds[ring.stage][0]);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
-      ring.advance();
-    }
-  }
-}
-
-// Two warps: the band; and they write what all found. x: which of the 64 threads.
+// Warp 0 to 2 of those that sum.
 template <bool kCausal>
-__device__ __forceinline__ void sum_band(const Params& p, Shared& shared, int x) {
+__device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
+                                                  int lane) {
+  const int thread = warp * 32 + lane;
   Ring<kStages> ring;
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
-    for (int i = x; i < kDistances; i += kBandThreads) {
-      shared.diagonals[0][i] = shared.diagonals[1][i] = 0;
-    }
-    named_barrier<kBandThreads>(kBandBarrier);
-    for_each_ds(p, shared, Item<kCausal>(p, index), ring,
-                [&](int key_tile, int query_tile, const std::uint8_t* ds) {
-                  if (!on_band(key_tile, query_tile)) return;
-                  add_diagonals(shared, ds, (key_tile - query_tile) * kTile, x);
-                  named_barrier<kBandThreads>(kBandBarrier);  // other owners in the next tile
-                });
+    const Item<kCausal> item(p, index);
+    for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
     named_barrier<kSumThreads>(kSumBarrier);
+    float before[4] = {}, after[4] = {};
+    for (int j = 0; j < item.key_tiles; ++j) {
+      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+        const std::uint8_t* ds = shared.ds[ring.stage][0];
+        if (on_band(j, i)) {
+          add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
+        } else if (j < i) {
+          add_tile(ds, warp, lane, before);
+        } else {
+          add_tile(ds, warp, lane, after);
+        }
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
+        ring.advance();
+      }
+    }
+    shared.far[warp][0] = total(before);
+    shared.far[warp][1] = total(after);
+    named_barrier<kSumThreads>(kSumBarrier);
+    // Distance 8 D + r has r = key - query inside blocks of distance D, and r - 8 in those of D
+    // + 1.
     float* to = p.d_bias_sums + std::int64_t{index} * kDistances;
-    for (int i = x; i < kDistances; i += kBandThreads) {
-      float sum = shared.diagonals[0][i] + shared.diagonals[1][i];
-      if (i == 0) sum += shared.far[0];
-      if (i == kDistances - 1) sum += shared.far[1];
+    for (int i = thread; i < kDistances; i += kSumThreads) {
+      const int r = i % 8;
+      float sum = 0;
+#pragma unroll
+      for (int query = 0; query < 8; ++query) {
+        const bool same = query + r < 8;
+        const int block = i / 8 + (same ? 0 : 1), key = query + r - (same ? 0 : 8);
+        if (block < kDistances / 8) sum += shared.blocks[block][key * 8 + query];
+      }
+      const int side = i == 0 ? 0 : 1;
+      if (i == 0 || i == kDistances - 1) {
+        sum += shared.far[0][side] + shared.far[1][side] + shared.far[2][side];
+      }
       to[i] = sum;
     }
     named_barrier<kSumThreads>(kSumBarrier);
-  }
-}
-
-// One warp: the rest.
-template <bool kCausal>
-__device__ __forceinline__ void sum_far(const Params& p, Shared& shared, int lane) {
-  Ring<kStages> ring;
-  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
-    float before[4] = {}, after[4] = {};
-    for_each_ds(p, shared, Item<kCausal>(p, index), ring,
-                [&](int key_tile, int query_tile, const std::uint8_t* ds) {
-                  if (on_band(key_tile, query_tile)) return;
-                  if (key_tile < query_tile) {
-                    add_tile(ds, lane, before);
-                  } else {
-                    add_tile(ds, lane, after);
-                  }
-                });
-    shared.far[0] = total(before);
-    shared.far[1] = total(after);
-    named_barrier<kSumThreads>(kSumBarrier);  // there to be read
-    named_barrier<kSumThreads>(kSumBarrier);  // has been
   }
 }
 
@@ -299,32 +286,32 @@ __device__ __forceinline__ void add_d_q(const Params& p, const float (&d)[32], i
   if (!last) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
-      float4* at = sums + n * kGroupThreads;
+      const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
       if (first) {
-        __stcg(at, make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]));
+        put(sums + n * kGroupThreads, x, kKeepLong);
       } else {
-        asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at),
-                     "f"(d[4 * n]), "f"(d[4 * n + 1]), "f"(d[4 * n + 2]), "f"(d[4 * n + 3])
-                     : "memory");
+        add(sums + n * kGroupThreads, x, kKeepLong);
       }
     }
     return;
+  }
+  float4 old[8] = {};
+  if (!first) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) old[n] = get(sums + n * kGroupThreads, kKeepLong);
   }
   const int query = query_tile * kTile + group * kGroupRows + thread / 32 * 16 + thread % 32 / 4;
   __nv_bfloat16* row = p.d_q + (std::int64_t{sample} * p.queries + query) * p.q_ld +
                        head * kHeadDim + 2 * (thread % 4);
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    float4 sum = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
-    if (!first) {
-      const float4 old = __ldcg(sums + n * kGroupThreads);
-      sum = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
-    }
     if (query < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * n) = pack(sum.x, sum.y);
+      *reinterpret_cast<std::uint32_t*>(row + 8 * n) =
+          pack(old[n].x + d[4 * n], old[n].y + d[4 * n + 1]);
     }
     if (query + 8 < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) = pack(sum.z, sum.w);
+      *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) =
+          pack(old[n].z + d[4 * n + 2], old[n].w + d[4 * n + 3]);
     }
   }
 }
@@ -346,13 +333,13 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     if constexpr (kBias) {
-      named_barrier<2 * kGroupThreads>(5);  // nobody needs the last head's
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);  // nobody needs the last head's
       for (int i = threadIdx.x; i < kDistances; i += 2 * kGroupThreads) {
         const int d = i - kDistances / 2;
         shared.bias[i] = make_float2(bias_at(p.bias, p.heads, item.head, d) * kLog2e,
                                      bias_at(p.bias, p.heads, item.head, d - 1) * kLog2e);
       }
-      named_barrier<2 * kGroupThreads>(5);
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
     }
     for (int j = 0; j < item.key_tiles; ++j) {
       float d_k[32], d_v[32];
@@ -458,18 +445,19 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
         add_d_q(p, d_q, item.sample, item.head, i, group, j == 0, j == item.last_key_tile(i));
       }
 
-      // 5. dV through the memory of V, which only this warpgroup reads, dK beside it
+      // 5. dV through the memory of V, dK through that of K, when both warpgroups are done with
+      // them
       std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
-      std::uint8_t* d_k_tile = shared.d_k + group * kTileBytes / 2;
-      named_barrier<kGroupThreads>(1 + group);
+      std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
       stage_tile(d_v, d_v_tile, warp, lane);
       stage_tile(d_k, d_k_tile, warp, lane);
       fence_async();
       named_barrier<kGroupThreads>(1 + group);
       if (leader) {
         const int key0 = j * kTile + group * kGroupRows;
-        store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample);
-        store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample);
+        store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+        store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
         stores_commit();
         stores_wait_read();
         barrier_arrive(&shared.kv_empty[kv.stage]);
@@ -511,7 +499,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.q_full[i], 1);
       barrier_init(&shared.q_empty[i], kConsumerWarps);
       barrier_init(&shared.ds_full[i], kConsumerWarps);
-      barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? 3 : 0));
+      barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? kSumWarps : 0));
     }
     fence_async();
   }
@@ -524,10 +512,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     give_registers<kServiceRegisters>();
     if (warp == kConsumerWarps) {
       if (lane == 0) feed<kCausal>(p, shared, q_map, k_map, v_map, d_out_map);
-    } else if (kBias && warp < kConsumerWarps + 3) {
-      sum_band<kCausal>(p, shared, threadIdx.x - (kConsumerWarps + 1) * 32);
     } else if (kBias) {
-      sum_far<kCausal>(p, shared, lane);
+      sum_bias_gradient<kCausal>(p, shared, warp - kConsumerWarps - 1, lane);
     }
   }
 }

@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       *reinterpret_cast<Shared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Causal blocks with the most keys first.
-  const int tile = kCausal ? p.query_tiles - 1 - static_cast<int>(blockIdx.y) : blockIdx.y;
-  const int sample = blockIdx.x / p.heads, head = blockIdx.x % p.heads;
+  const int tile = kCausal ? p.query_tiles - 1 - static_cast<int>(blockIdx.x) : blockIdx.x;
+  const int sample = blockIdx.y / p.heads, head = blockIdx.y % p.heads;
   const int q0 = tile * kTile;
   const int keys = p.lengths == nullptr ? p.keys : min(max(p.lengths[sample], 0), p.keys);
   const int seen = kCausal ? min(keys, q0 + kTile) : keys;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int query = place.query + 8 * i;
     if (lane % 4 == 0 && query < p.queries) {
-      p.lse[static_cast<std::int64_t>(blockIdx.x) * p.queries + query] =
+      p.lse[static_cast<std::int64_t>(blockIdx.y) * p.queries + query] =
           sum > 0 ? (rows.max[i] + log2f(sum)) * kLn2 : 0.0f;
     }
     sum = sum > 0 ? 1.0f / sum : 0.0f;
@@ -312,7 +312,8 @@ cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stre
   const int bytes = sizeof(Shared) + 1024;
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(a.batch * a.heads, p.query_tiles);
+  // Blocks of one head side by side: its keys and values are read from memory once.
+  const dim3 grid(p.query_tiles, a.batch * a.heads);
   kernel<<<grid, kThreads, bytes, stream>>>(p, q_map, k_map, v_map, out_map);
   return cudaGetLastError();
 }
