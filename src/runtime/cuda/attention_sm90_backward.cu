@@ -1,0 +1,677 @@
+// Backward: one persistent block per multiprocessor takes one (sample, head) after another, whole:
+// for each tile of 128 keys (dK and dV in registers) all tiles of 128 queries. So dQ, which every
+// tile of keys adds to, is summed by one block in a fixed order: in float32 in a scratch that stays
+// in the L2 cache, each thread adding to its own words. No atomics between blocks, no second pass.
+//
+// Scores are taken transposed, so that weights and their gradients are ready in registers as left
+// operands of dV and dK. Two warpgroups hold 64 keys each. For a tile:
+//   S^T = K Q^T, dP^T = V dO^T              [keys, queries]
+//   P = exp(S + bias - lse), dS = P (dP - D), D = rowsum(dO * O)
+//   dV += P^T dO, dK += dS^T Q, dQ += dS K   (dS through shared memory for the last)
+// A third warpgroup serves: one warp feeds tiles through the copy engine; the others sum dS for the
+// gradient of the bias while it lies in shared memory: along diagonals on the band
+// (|key - query| < 128), as a whole off it.
+//
+// Legend: b batch, h heads, t queries, s keys, A = h * 64.
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/cuda/attention_sm90.h"
+#include "runtime/cuda/attention_sm90_common.h"
+#include "runtime/cuda/attention_sm90_device.cuh"
+
+namespace quintet::cuda::sm90 {
+namespace {
+
+constexpr int kStages = 2;
+constexpr int kConsumerWarps = 8;
+constexpr int kThreads = 3 * kGroupThreads;
+constexpr int kConsumerRegisters = 232, kServiceRegisters = 40;
+constexpr int kMultiplyBarrier = 4;
+constexpr int kStatsBytes = kTile * 2 * 4;
+
+struct Shared {
+  alignas(1024) std::uint8_t k[kStages][kTileBytes];  // later dK
+  alignas(1024) std::uint8_t v[kStages][kTileBytes];  // later dV
+  alignas(1024) std::uint8_t q[kStages][kTileBytes];
+  alignas(1024) std::uint8_t d_out[kStages][kTileBytes];
+  alignas(1024) std::uint8_t ds[kStages][2][kTileBytes];  // [query half][keys, 64 queries]
+  float4 stats[kStages][kTile / 2];  // of queries 2i and 2i + 1: {lse, lse, D, D}, lse * log2(e)
+  float2 bias[kDistances];           // {bias of distance d, of d - 1} * log2(e)
+  // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
+  float blocks[kDistances / 8][64];
+  float far[3][2];  // sums of dS beyond the band, by warp: keys before, keys after the query
+  std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
+  std::uint64_t ds_full[kStages], ds_empty[kStages];
+};
+
+struct Params {
+  int batch, heads, queries, keys, query_tiles;
+  const std::int32_t* lengths;
+  __nv_bfloat16 *d_q, *d_k, *d_v;
+  std::int64_t q_ld, kv_ld;
+  const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
+  float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
+  float* d_bias_sums;  // [b, h, kDistances]
+  BiasParams bias;
+};
+
+// One (sample, head), and the order of its tiles, which all roles follow.
+template <bool kCausal>
+struct Item {
+  int index, sample, head, keys, key_tiles;
+
+  __device__ __forceinline__ Item(const Params& p, int index)
+      : index(index), sample(index / p.heads), head(index % p.heads) {
+    keys = p.lengths == nullptr ? p.keys : min(max(p.lengths[sample], 0), p.keys);
+    key_tiles = (keys + kTile - 1) / kTile;
+    if (kCausal) key_tiles = min(key_tiles, p.query_tiles);  // later keys are seen by nobody
+  }
+  __device__ __forceinline__ int first_query_tile(int key_tile) const {
+    return kCausal ? key_tile : 0;
+  }
+  __device__ __forceinline__ int last_key_tile(int query_tile) const {
+    return kCausal ? min(query_tile, key_tiles - 1) : key_tiles - 1;
+  }
+};
+
+__device__ __forceinline__ bool on_band(int key_tile, int query_tile) {
+  return abs(key_tile - query_tile) <= 1;
+}
+
+// --- The warp that feeds -------------------------------------------------------------------------
+
+template <bool kCausal>
+__device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUtensorMap& q_map,
+                                     const CUtensorMap& k_map, const CUtensorMap& v_map,
+                                     const CUtensorMap& d_out_map) {
+  Ring<kStages> kv, q;
+  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
+    const Item<kCausal> item(p, index);
+    const int column = item.head * kHeadDim;
+    for (int j = 0; j < item.key_tiles; ++j) {
+      barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
+      std::uint64_t* full = &shared.kv_full[kv.stage];
+      barrier_expect(full, 2 * kTileBytes);
+      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
+      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
+      kv.advance();
+      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+        barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
+        full = &shared.q_full[q.stage];
+        barrier_expect(full, 2 * kTileBytes + kStatsBytes);
+        load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
+        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
+                  kKeepShort);
+        const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
+        load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
+        q.advance();
+      }
+    }
+  }
+}
+
+// --- The warps that sum the gradient of the bias -------------------------------------------------
+
+constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
+
+// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
+// that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
+// w - 16. So each distance belongs to one warp throughout, and each of its elements to one thread.
+// The matrix unit adds: blocks side by side, times two identities on top of each other.
+__device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
+                                           int warp, int lane) {
+  constexpr std::uint32_t kOneLow = 0x3f80, kOneHigh = 0x3f800000;
+  const std::uint32_t identity =  // of rows 2 (lane % 4) + {0, 1}, column lane / 4
+      lane / 8 == lane % 4 ? (lane / 4 % 2 == 0 ? kOneLow : kOneHigh) : 0;
+  for (int w = warp; w < 16; w += kSumWarps) {
+    float near[4] = {}, wrapped[4] = {};
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int query_block = 4 * step + lane / 8;
+      const int key = (query_block + w) % 16 * 8 + lane % 8;
+      std::uint32_t a[4];
+      load_matrices(a, shared_address(ds) + query_block / 8 * kTileBytes + key * 128 +
+                           ((query_block % 8) ^ (key % 8)) * 16);
+      const int inside = 16 - w - 4 * step;  // blocks of this step before the wrap
+      mma(near, inside > 0 ? a[0] : 0, inside > 1 ? a[1] : 0, inside > 2 ? a[2] : 0,
+          inside > 3 ? a[3] : 0, identity, identity);
+      mma(wrapped, inside > 0 ? 0 : a[0], inside > 1 ? 0 : a[1], inside > 2 ? 0 : a[2],
+          inside > 3 ? 0 : a[3], identity, identity);
+    }
+    float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
+    float2 sum = *to;
+    *to = make_float2(sum.x + (near[0] + near[2]), sum.y + (near[1] + near[3]));
+    if (w == 0) continue;
+    to -= 16 * 32;
+    sum = *to;
+    *to = make_float2(sum.x + (wrapped[0] + wrapped[2]), sum.y + (wrapped[1] + wrapped[3]));
+  }
+}
+
+// Adds a warp's share of a whole tile to `sums`: row sums of matrices of any order.
+__device__ __forceinline__ void add_tile(const std::uint8_t* ds, int warp, int lane,
+                                         float (&sums)[4]) {
+  constexpr std::uint32_t kOnes = 0x3f803f80;
+#pragma unroll 4
+  for (int i = warp; i < 2 * kTileBytes / 512; i += kSumWarps) {
+    const uint4 a = *reinterpret_cast<const uint4*>(ds + (i * 32 + lane) * 16);
+    mma(sums, a.x, a.y, a.z, a.w, kOnes, kOnes);
+  }
+}
+
+__device__ __forceinline__ float total(const float (&sums)[4]) {
+  float x = sums[0] + sums[2];
+  for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+// Warp 0 to 2 of those that sum.
+template <bool kCausal>
+__device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
+                                                  int lane) {
+  const int thread = warp * 32 + lane;
+  Ring<kStages> ring;
+  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
+    const Item<kCausal> item(p, index);
+    for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
+    named_barrier<kSumThreads>(kSumBarrier);
+    float before[4] = {}, after[4] = {};
+    for (int j = 0; j < item.key_tiles; ++j) {
+      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+        const std::uint8_t* ds = shared.ds[ring.stage][0];
+        if (on_band(j, i)) {
+          add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
+        } else if (j < i) {
+          add_tile(ds, warp, lane, before);
+        } else {
+          add_tile(ds, warp, lane, after);
+        }
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
+        ring.advance();
+      }
+    }
+    shared.far[warp][0] = total(before);
+    shared.far[warp][1] = total(after);
+    named_barrier<kSumThreads>(kSumBarrier);
+    // Distance 8 D + r has r = key - query inside blocks of distance D, and r - 8 in those of D
+    // + 1.
+    float* to = p.d_bias_sums + std::int64_t{index} * kDistances;
+    for (int i = thread; i < kDistances; i += kSumThreads) {
+      const int r = i % 8;
+      float sum = 0;
+#pragma unroll
+      for (int query = 0; query < 8; ++query) {
+        const bool same = query + r < 8;
+        const int block = i / 8 + (same ? 0 : 1), key = query + r - (same ? 0 : 8);
+        if (block < kDistances / 8) sum += shared.blocks[block][key * 8 + query];
+      }
+      const int side = i == 0 ? 0 : 1;
+      if (i == 0 || i == kDistances - 1) {
+        sum += shared.far[0][side] + shared.far[1][side] + shared.far[2][side];
+      }
+      to[i] = sum;
+    }
+    named_barrier<kSumThreads>(kSumBarrier);
+  }
+}
+
+// --- The warpgroups that multiply ----------------------------------------------------------------
+
+// From S^T and dP^T of a tile to P and dS as bf16 operands. Rows r and r + 8 of a thread are keys,
+// columns are queries. `bias` points to the distance of the thread's first element; `from` are the
+// first columns (less the thread's own) that see the rows' keys.
+template <bool kBand, bool kMask>
+__device__ __forceinline__ void weights_tile(const float (&s)[64], const float (&dp)[64],
+                                             std::uint32_t (&weights)[32],
+                                             std::uint32_t (&d_scores)[32], const float4* stats,
+                                             const float2* bias, float far, const int (&from)[2]) {
+  // Going 8 keys and 8 queries further leaves the distance as it is: row r + 8 uses the biases
+  // that row r had one step before.
+  float2 before = {};
+  if constexpr (kBand) before = bias[8];
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    const float4 st = stats[4 * n];
+    float shift[4];
+    if constexpr (kBand) {
+      const float2 now = bias[-8 * n];
+      shift[0] = now.x - st.x;
+      shift[1] = now.y - st.y;
+      shift[2] = before.x - st.x;
+      shift[3] = before.y - st.y;
+      before = now;
+    } else {
+      shift[0] = shift[2] = far - st.x;
+      shift[1] = shift[3] = far - st.y;
+    }
+    float w[4], d[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      w[i] = exp2_fast(fmaf(s[4 * n + i], kLog2e, shift[i]));
+      if (kMask && 8 * n + i % 2 < from[i / 2]) w[i] = 0;  // the place for other masks
+      d[i] = w[i] * (dp[4 * n + i] - (i % 2 == 0 ? st.z : st.w));
+    }
+    weights[2 * n] = pack(w[0], w[1]);
+    weights[2 * n + 1] = pack(w[2], w[3]);
+    d_scores[2 * n] = pack(d[0], d[1]);
+    d_scores[2 * n + 1] = pack(d[2], d[3]);
+  }
+}
+
+// Writes a warpgroup's [64, 64] accumulator as bf16 to a tile.
+__device__ __forceinline__ void stage_tile(const float (&d)[32], const std::uint8_t* tile, int warp,
+                                           int lane) {
+  const int row = warp % 4 * 16 + lane % 16;
+#pragma unroll
+  for (int n = 0; n < 8; n += 2) {
+    std::uint32_t r[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) r[i] = pack(d[4 * n + 2 * i], d[4 * n + 2 * i + 1]);
+    store_matrices(shared_address(tile) + row * 128 + ((n + lane / 16) ^ (row % 8)) * 16, r);
+  }
+}
+
+// A warpgroup's part of dQ of one tile: stored, added to what is there, or finished.
+__device__ __forceinline__ void add_d_q(const Params& p, const float (&d)[32], int sample, int head,
+                                        int query_tile, int group, bool first, bool last) {
+  const int thread = threadIdx.x % kGroupThreads;
+  float4* sums =
+      p.d_q_sums +
+      ((std::int64_t{blockIdx.x} * p.query_tiles + query_tile) * 2 + group) * 8 * kGroupThreads +
+      thread;
+  if (!last) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
+      if (first) {
+        put(sums + n * kGroupThreads, x, kKeepLong);
+      } else {
+        add(sums + n * kGroupThreads, x, kKeepLong);
+      }
+    }
+    return;
+  }
+  float4 old[8] = {};
+  if (!first) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) old[n] = get(sums + n * kGroupThreads, kKeepLong);
+  }
+  const int query = query_tile * kTile + group * kGroupRows + thread / 32 * 16 + thread % 32 / 4;
+  __nv_bfloat16* row = p.d_q + (std::int64_t{sample} * p.queries + query) * p.q_ld +
+                       head * kHeadDim + 2 * (thread % 4);
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    if (query < p.queries) {
+      *reinterpret_cast<std::uint32_t*>(row + 8 * n) =
+          pack(old[n].x + d[4 * n], old[n].y + d[4 * n + 1]);
+    }
+    if (query + 8 < p.queries) {
+      *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) =
+          pack(old[n].z + d[4 * n + 2], old[n].w + d[4 * n + 3]);
+    }
+  }
+}
+
+__device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, int rows) {
+  for (int i = threadIdx.x % kGroupThreads; i < rows * 8; i += kGroupThreads) {
+    *reinterpret_cast<uint4*>(to + (i / 8) * ld + i % 8 * 8) = uint4{};
+  }
+}
+
+template <bool kCausal, bool kBias>
+__device__ __forceinline__ void multiply(const Params& p, Shared& shared,
+                                         const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const bool leader = threadIdx.x % kGroupThreads == 0;
+  const int row = warp * 16 + lane / 4;  // of the tile's keys: the thread's first
+  const int column = 2 * (lane % 4);     // of the tile's queries, likewise
+  Ring<kStages> kv, ring;                // `ring`: of queries, and of dS
+  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
+    const Item<kCausal> item(p, index);
+    if constexpr (kBias) {
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);  // nobody needs the last head's
+      for (int i = threadIdx.x; i < kDistances; i += 2 * kGroupThreads) {
+        const int d = i - kDistances / 2;
+        shared.bias[i] = make_float2(bias_at(p.bias, p.heads, item.head, d) * kLog2e,
+                                     bias_at(p.bias, p.heads, item.head, d - 1) * kLog2e);
+      }
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
+    }
+    for (int j = 0; j < item.key_tiles; ++j) {
+      float d_k[32], d_v[32];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) d_k[i] = d_v[i] = 0;
+      barrier_wait(&shared.kv_full[kv.stage], kv.parity);
+      const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
+      const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
+      const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
+      const int key = j * kTile + row;
+      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+        // 1. S^T = K Q^T and dP^T = V dO^T
+        const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
+        const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
+        float s[64], dp[64];
+        barrier_wait(&shared.q_full[ring.stage], ring.parity);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+          wgmma_ss<0, 0>(s, k_desc + half + k, q_desc + k, k > 0);
+        }
+        wgmma_commit();
+#pragma unroll
+        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+          wgmma_ss<0, 0>(dp, v_desc + half + k, d_out_desc + k, k > 0);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(s);
+        pin(dp);
+
+        // 2. P and dS
+        std::uint32_t weights[32], d_scores[32];
+        const float4* stats = shared.stats[ring.stage] + lane % 4;
+        const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
+        int from[2] = {0, 0};
+        if (mask) {
+          for (int r = 0; r < 2; ++r) {
+            if (kCausal) from[r] = key + 8 * r - i * kTile - column;
+            if (key + 8 * r >= item.keys) from[r] = kTile;
+          }
+        }
+        if (kBias && on_band(j, i)) {
+          const float2* bias = shared.bias + (key - i * kTile - column + kDistances / 2);
+          if (mask) {
+            weights_tile<true, true>(s, dp, weights, d_scores, stats, bias, 0, from);
+          } else {
+            weights_tile<true, false>(s, dp, weights, d_scores, stats, bias, 0, from);
+          }
+        } else {
+          const float far = kBias ? shared.bias[j > i ? kDistances - 1 : 0].x : 0.0f;
+          if (mask) {
+            weights_tile<false, true>(s, dp, weights, d_scores, stats, nullptr, far, from);
+          } else {
+            weights_tile<false, false>(s, dp, weights, d_scores, stats, nullptr, far, from);
+          }
+        }
+
+        // 3. dS to shared memory for dQ
+        barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
+        const std::uint32_t ds_at =
+            shared_address(shared.ds[ring.stage][0]) + (warp * 16 + lane % 16) * 128;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          store_matrices(ds_at + k / 4 * kTileBytes + (((2 * k + lane / 16) ^ lane) % 8) * 16,
+                         d_scores + 4 * k);
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&shared.ds_full[ring.stage]);
+
+        // 4. dV += P^T dO, dK += dS^T Q, dQ = dS K
+        pin(d_k);
+        pin(d_v);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          wgmma_rs<1>(d_v, weights + 4 * k, d_out_desc + k * kStepRows, true);
+        }
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          wgmma_rs<1>(d_k, d_scores + 4 * k, q_desc + k * kStepRows, true);
+        }
+        wgmma_commit();
+        const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
+        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+        float d_q[32];
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(d_k);
+        pin(d_v);
+        pin(d_q);
+        if (lane == 0) {
+          barrier_arrive(&shared.q_empty[ring.stage]);
+          barrier_arrive(&shared.ds_empty[ring.stage]);
+        }
+        ring.advance();
+        add_d_q(p, d_q, item.sample, item.head, i, group, j == 0, j == item.last_key_tile(i));
+      }
+
+      // 5. dV through the memory of V, dK through that of K, when both warpgroups are done with
+      // them
+      std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
+      std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
+      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
+      stage_tile(d_v, d_v_tile, warp, lane);
+      stage_tile(d_k, d_k_tile, warp, lane);
+      fence_async();
+      named_barrier<kGroupThreads>(1 + group);
+      if (leader) {
+        const int key0 = j * kTile + group * kGroupRows;
+        store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+        store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+        stores_commit();
+        stores_wait_read();
+        barrier_arrive(&shared.kv_empty[kv.stage]);
+      }
+      __syncwarp();
+      kv.advance();
+    }
+
+    // 6. What no tile wrote
+    const int rest = p.keys - item.key_tiles * kTile;
+    if (rest > 0) {
+      __nv_bfloat16* to = group == 0 ? p.d_k : p.d_v;
+      zero_rows(
+          to + (std::int64_t{item.sample + 1} * p.keys - rest) * p.kv_ld + item.head * kHeadDim,
+          p.kv_ld, rest);
+    }
+    if (item.key_tiles == 0 && group == 0) {
+      zero_rows(p.d_q + std::int64_t{item.sample} * p.queries * p.q_ld + item.head * kHeadDim,
+                p.q_ld, p.queries);
+    }
+  }
+}
+
+template <bool kCausal, bool kBias>
+__global__ void __launch_bounds__(kThreads, 1)
+    backward_kernel(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap q_map,
+                    const __grid_constant__ CUtensorMap k_map,
+                    const __grid_constant__ CUtensorMap v_map,
+                    const __grid_constant__ CUtensorMap d_out_map,
+                    const __grid_constant__ CUtensorMap d_k_map,
+                    const __grid_constant__ CUtensorMap d_v_map) {
+  extern __shared__ std::uint8_t raw[];
+  Shared& shared =
+      *reinterpret_cast<Shared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(&shared.kv_full[i], 1);
+      barrier_init(&shared.kv_empty[i], 2);
+      barrier_init(&shared.q_full[i], 1);
+      barrier_init(&shared.q_empty[i], kConsumerWarps);
+      barrier_init(&shared.ds_full[i], kConsumerWarps);
+      barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? kSumWarps : 0));
+    }
+    fence_async();
+  }
+  __syncthreads();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp < kConsumerWarps) {
+    take_registers<kConsumerRegisters>();
+    multiply<kCausal, kBias>(p, shared, d_k_map, d_v_map);
+  } else {
+    give_registers<kServiceRegisters>();
+    if (warp == kConsumerWarps) {
+      if (lane == 0) feed<kCausal>(p, shared, q_map, k_map, v_map, d_out_map);
+    } else if (kBias) {
+      sum_bias_gradient<kCausal>(p, shared, warp - kConsumerWarps - 1, lane);
+    }
+  }
+}
+
+// --- Before and after ----------------------------------------------------------------------------
+
+// D = rowsum(dO * O) of each head, and lse * log2(e), in the order in which the main kernel reads
+// them; queries past the end get an lse that makes their weights 0. Eight threads per row.
+__global__ void __launch_bounds__(256)
+    stats_kernel(const __nv_bfloat16* __restrict__ d_out, const __nv_bfloat16* __restrict__ out,
+                 const float* __restrict__ lse, int heads, int queries, int padded_queries,
+                 float* __restrict__ stats) {
+  const int part = blockIdx.x * 256 + threadIdx.x;  // [padded queries, h, 8]
+  const int query = part / (heads * 8), head = part / 8 % heads, sample = blockIdx.y;
+  if (query >= padded_queries) return;  // whole groups of eight
+  float sum = 0;
+  if (query < queries) {
+    const std::int64_t at =
+        (std::int64_t{sample} * queries + query) * heads * kHeadDim + part % (heads * 8) * 8;
+    const uint4 x = *reinterpret_cast<const uint4*>(d_out + at);
+    const uint4 y = *reinterpret_cast<const uint4*>(out + at);
+    const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sum = fmaf(__uint_as_float(xs[i] << 16), __uint_as_float(ys[i] << 16), sum);
+      sum = fmaf(__uint_as_float(xs[i] & 0xffff0000u), __uint_as_float(ys[i] & 0xffff0000u), sum);
+    }
+  }
+  const unsigned members = 0xffu << (threadIdx.x % 32 / 8 * 8);
+  for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(members, sum, step);
+  if (part % 8 != 0) return;
+  const std::int64_t row = std::int64_t{sample} * heads + head;
+  float* to = stats + (row * padded_queries + query / 2 * 2) * 2 + query % 2;
+  to[0] = query < queries ? lse[row * queries + query] * kLog2e : INFINITY;
+  to[2] = sum;
+}
+
+// Sums over samples, then over the distances of each bucket; one block per head.
+template <class T>
+__global__ void __launch_bounds__(1024)
+    bias_gradient_kernel(const __grid_constant__ BiasParams bias, const float* __restrict__ sums,
+                         int batch, int heads, int buckets, bool add, T* __restrict__ d_bias) {
+  __shared__ float halves[2][kDistances];
+  const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
+  float sum = 0;
+#pragma unroll 4
+  for (int b = part; b < batch; b += 2) {
+    sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
+  }
+  halves[part][distance] = sum;
+  __syncthreads();
+  const int lane = threadIdx.x % 32;
+  for (int bucket = threadIdx.x / 32; bucket < buckets; bucket += 32) {
+    float of_bucket = 0;
+    for (int i = lane; i < kDistances; i += 32) {
+      if (bias_bucket_of(bias, i - kDistances / 2) == bucket) {
+        of_bucket += halves[0][i] + halves[1][i];
+      }
+    }
+    for (int step = 1; step < 32; step *= 2) of_bucket += __shfl_xor_sync(~0u, of_bucket, step);
+    if (lane == 0) {
+      T& to = d_bias[bucket * heads + head];
+      to = static_cast<T>(add ? static_cast<float>(to) + of_bucket : of_bucket);
+    }
+  }
+}
+
+// --- Host ----------------------------------------------------------------------------------------
+
+int blocks_for(const Attention& a) {
+  int device = 0, multiprocessors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  return std::min(multiprocessors, a.batch * a.heads);
+}
+
+// The parts of the workspace, in bytes from its start.
+struct Workspace {
+  std::int64_t stats, d_q_sums, d_bias_sums, bytes;
+  explicit Workspace(const Attention& a) {
+    const std::int64_t rows = (a.queries + kTile - 1) / kTile * kTile;
+    const std::int64_t items = std::int64_t{a.batch} * a.heads;
+    stats = 0;
+    d_q_sums = stats + items * rows * 2 * 4;
+    d_bias_sums = d_q_sums + std::int64_t{blocks_for(a)} * rows * kHeadDim * 4;
+    bytes = d_bias_sums + (a.bias.table == nullptr ? 0 : items * kDistances * 4);
+  }
+};
+
+}  // namespace
+
+std::int64_t backward_workspace(const Attention& a) {
+  return Workspace(a).bytes;
+}
+
+cudaError_t backward(const Attention& a, const AttentionBackward& b, void* workspace,
+                     cudaStream_t stream) {
+  const Workspace parts(a);
+  auto* bytes = static_cast<std::uint8_t*>(workspace);
+  auto* stats = reinterpret_cast<float*>(bytes + parts.stats);
+  Params p = {};
+  p.batch = a.batch;
+  p.heads = a.heads;
+  p.queries = a.queries;
+  p.keys = a.keys;
+  p.query_tiles = (a.queries + kTile - 1) / kTile;
+  p.lengths = a.lengths;
+  p.d_q = static_cast<__nv_bfloat16*>(b.d_q);
+  p.d_k = static_cast<__nv_bfloat16*>(b.d_k);
+  p.d_v = static_cast<__nv_bfloat16*>(b.d_v);
+  p.q_ld = a.q_ld;
+  p.kv_ld = a.kv_ld;
+  p.stats = stats;
+  p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
+  p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
+  p.bias = bias_params(a.bias);
+
+  const std::int64_t width = std::int64_t{a.heads} * kHeadDim;
+  CUtensorMap q_map, k_map, v_map, d_out_map, d_k_map, d_v_map;
+  const cudaError_t maps[] = {
+      make_tensor_map(&q_map, a.q, a.batch, a.queries, a.heads, a.q_ld, kTile),
+      make_tensor_map(&k_map, a.k, a.batch, a.keys, a.heads, a.kv_ld, kTile),
+      make_tensor_map(&v_map, a.v, a.batch, a.keys, a.heads, a.kv_ld, kTile),
+      make_tensor_map(&d_out_map, b.d_out, a.batch, a.queries, a.heads, width, kTile),
+      make_tensor_map(&d_k_map, b.d_k, a.batch, a.keys, a.heads, a.kv_ld, kGroupRows),
+      make_tensor_map(&d_v_map, b.d_v, a.batch, a.keys, a.heads, a.kv_ld, kGroupRows)};
+  for (const cudaError_t error : maps) {
+    if (error != cudaSuccess) return error;
+  }
+
+  const int padded = p.query_tiles * kTile;
+  const dim3 stats_grid((static_cast<unsigned>(padded) * a.heads * 8 + 255) / 256, a.batch);
+  stats_kernel<<<stats_grid, 256, 0, stream>>>(static_cast<const __nv_bfloat16*>(b.d_out),
+                                               static_cast<const __nv_bfloat16*>(b.out), b.lse,
+                                               a.heads, a.queries, padded, stats);
+
+  const bool biased = a.bias.table != nullptr;
+  const auto kernel = a.causal
+                          ? (biased ? backward_kernel<true, true> : backward_kernel<true, false>)
+                          : (biased ? backward_kernel<false, true> : backward_kernel<false, false>);
+  const int shared = sizeof(Shared) + 1024;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (error != cudaSuccess) return error;
+  kernel<<<blocks_for(a), kThreads, shared, stream>>>(p, q_map, k_map, v_map, d_out_map, d_k_map,
+                                                      d_v_map);
+  if (biased && b.d_bias != nullptr) {
+    if (b.d_bias_f32) {
+      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
+                                                         a.bias.buckets, b.add_to_d_bias,
+                                                         static_cast<float*>(b.d_bias));
+    } else {
+      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
+                                                         a.bias.buckets, b.add_to_d_bias,
+                                                         static_cast<__nv_bfloat16*>(b.d_bias));
+    }
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace quintet::cuda::sm90
