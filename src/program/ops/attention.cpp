@@ -115,7 +115,13 @@ const OpDecl kAttentionBackwardDecl = {
       const auto& a = v.attrs<AttentionAttrs>();
       const Tensor& q = v.in(attention_backward::kQ);
       if (target.device != Device::kCpu) {
-        return attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
+        const std::int64_t plain =
+            attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
+        if (q.dtype != DType::kBF16 || a.head_dim != 64) return plain;
+        const std::int64_t keys =
+            v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];
+        return std::max(plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], keys,
+                                                                a.heads, a.buckets > 0));
       }
       const std::int64_t keys =
           v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/kernel.h"
+#include "runtime/cuda/staged_comm.h"
 
 namespace quintet {
 namespace {
@@ -74,7 +76,8 @@ std::int64_t io_bytes_of(const Program& program) {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const Program& program, const Target& target, const cudaDeviceProp& properties)
+  CudaExecutor(const Program& program, const Target& target, const cudaDeviceProp& properties,
+               World& world)
       : program_(program),
         graph_wanted_(target.graph),
         arena_(index(program.arena_bytes)),
@@ -98,10 +101,12 @@ class CudaExecutor final : public Executor {
         if (!event) QT_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
       }
     }
+    if (cuda::StagedComm::is_needed(program)) make_comm(world);
     steps_.reserve(program.ops.size());
     for (const Op& op : program.ops) {
-      steps_.push_back({cuda::kernel_of(op.kind),
-                        cuda::OpContext(program, op, arena_.data, stream_of(op), info_)});
+      steps_.push_back(
+          {cuda::kernel_of(op.kind), cuda::OpContext(program, op, arena_.data, stream_of(op), info_,
+                                                     comm_ ? comm_->group_of(op) : nullptr)});
     }
     clear();
     rehearse();
@@ -133,7 +138,9 @@ class CudaExecutor final : public Executor {
     began_ = now();
     return guarded([&] {
       upload();
-      if (measured_) {
+      if (comm_) {
+        run_with_comm();
+      } else if (measured_) {
         run_measured();
       } else if (!graph_wanted_ || runs_ == 0) {
         issue();  // the first time eagerly: code is loaded on first use
@@ -152,7 +159,12 @@ class CudaExecutor final : public Executor {
   std::span<const OpTiming> timings() const override { return timings_; }
   double began() const override { return began_; }
   std::vector<std::int64_t> bytes_sent() const override {
-    return std::vector<std::int64_t>(program_.ops.size(), 0);
+    std::vector<std::int64_t> bytes(program_.ops.size(), 0);
+    for (std::size_t i = 0; comm_ && i < bytes.size(); ++i) {
+      bytes[i] = comm_->bytes_sent(static_cast<OpId>(i));
+      if (!sent_inside_.empty()) bytes[i] += sent_inside_[i];
+    }
+    return bytes;
   }
   std::int64_t arena_bytes() const override { return program_.arena_bytes; }
   std::int64_t resident_bytes() const override { return program_.arena_bytes; }
@@ -263,6 +275,47 @@ class CudaExecutor final : public Executor {
     issue([](std::size_t) {}, [](std::size_t) {});
   }
 
+  void make_comm(World& world) {
+    std::array<cudaStream_t, kStreamCount> streams{};
+    for (std::size_t s = 0; s < kStreamCount; ++s) streams[s] = streams_[s].get();
+    std::vector<cudaEvent_t> events;
+    for (const EventHandle& event : events_) events.push_back(event.get());
+    comm_ = std::make_unique<cuda::StagedComm>(program_, arena_.data, world, streams,
+                                               std::move(events));
+    sent_inside_.resize(program_.ops.size(), 0);
+  }
+
+  // As issue(), with the host taking part in the communication.
+  void run_with_comm() {
+    comm_->begin_step();
+    QT_CUDA(cudaEventRecord(joins_[0].get(), compute()));
+    for (std::size_t s = 1; s < kStreamCount; ++s)
+      if (streams_[s]) QT_CUDA(cudaStreamWaitEvent(streams_[s].get(), joins_[0].get(), 0));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Op& op = program_.ops[i];
+      if (is_communication(op.kind)) {
+        comm_->enqueue(static_cast<OpId>(i));
+        continue;
+      }
+      for (const OpId wait : op.waits) {
+        comm_->wait(wait);
+        QT_CUDA(cudaStreamWaitEvent(stream_of(op), events_[index(wait)].get(), 0));
+      }
+      Communicator* const group = steps_[i].context.group();
+      if (group != nullptr) group->sent_now = {};
+      steps_[i].kernel(steps_[i].context);
+      if (group != nullptr) sent_inside_[i] += group->sent_now.bytes;
+      if (events_[i]) QT_CUDA(cudaEventRecord(events_[i].get(), stream_of(op)));
+      comm_->progress();
+    }
+    comm_->wait_all();
+    for (std::size_t s = 1; s < kStreamCount; ++s) {
+      if (!streams_[s]) continue;
+      QT_CUDA(cudaEventRecord(joins_[s].get(), streams_[s].get()));
+      QT_CUDA(cudaStreamWaitEvent(compute(), joins_[s].get(), 0));
+    }
+  }
+
   void capture() {
     GraphHandle graph;
     QT_CUDA(cudaStreamBeginCapture(compute(), cudaStreamCaptureModeThreadLocal));
@@ -310,6 +363,8 @@ class CudaExecutor final : public Executor {
   std::vector<EventHandle> marks_;   // for timings: two for each op, and the beginning
   cuda::Gemm gemm_;
   const cuda::DeviceInfo info_;
+  std::unique_ptr<cuda::StagedComm> comm_;  // null where this rank is alone
+  std::vector<std::int64_t> sent_inside_;   // by kernels that talk to other ranks themselves
   std::vector<Step> steps_;
   std::vector<OpTiming> timings_;
   mutable std::vector<std::pair<std::int64_t, std::int64_t>> pending_;  // written, not yet uploaded
@@ -320,6 +375,14 @@ class CudaExecutor final : public Executor {
 };
 
 }  // namespace
+
+// This rank's number among those of its machine, as its launcher has it.
+static int local_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
+  }
+  return 0;
+}
 
 Status cuda_available() {
   int count = 0;
@@ -333,13 +396,13 @@ Status cuda_available() {
 Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
                                                      World& world) {
   QT_TRY(cuda_available());
-  if (world.size() > 1) {
-    return usage_error("{} ranks with device cuda: only one rank is supported there so far",
-                       world.size());
-  }
   try {
+    // Ranks take the GPUs of their machine in turn; several may share one.
+    int devices = 1;
+    QT_CUDA(cudaGetDeviceCount(&devices));
+    QT_CUDA(cudaSetDevice(local_rank() % devices));
     cudaDeviceProp properties{};
-    QT_CUDA(cudaGetDeviceProperties(&properties, 0));
+    QT_CUDA(cudaGetDeviceProperties(&properties, local_rank() % devices));
     std::size_t free = 0, total = 0;
     QT_CUDA(cudaMemGetInfo(&free, &total));
     if (program.arena_bytes > static_cast<std::int64_t>(free)) {
@@ -351,7 +414,8 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, con
                         human_bytes(static_cast<double>(free)),
                         human_bytes(static_cast<double>(total)));
     }
-    return std::unique_ptr<Executor>(std::make_unique<CudaExecutor>(program, target, properties));
+    return std::unique_ptr<Executor>(
+        std::make_unique<CudaExecutor>(program, target, properties, world));
   } catch (const DeviceError& error) {
     return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
   }

@@ -1,6 +1,7 @@
 // What a CUDA kernel function gets, and the table of them. A kernel function is plain host code of
 // one op kind that launches on the op's stream. It allocates nothing, waits for nothing and reads
-// no device memory, so that a step can be captured as a graph.
+// no device memory, so that a step can be captured as a graph; but for those that talk to other
+// ranks, which keep a step from being captured.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "parallel/communicator.h"
 #include "program/program.h"
 
 namespace quintet::cuda {
@@ -24,8 +26,8 @@ struct DeviceInfo {
 class OpContext : public OpView {
  public:
   OpContext(const Program& program, const Op& op, std::byte* arena, cudaStream_t stream,
-            const DeviceInfo& device)
-      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device) {}
+            const DeviceInfo& device, Communicator* group)
+      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device), group_(group) {}
 
   // Null where the slot is empty.
   template <class T>
@@ -43,12 +45,15 @@ class OpContext : public OpView {
   }
   cudaStream_t stream() const { return stream_; }
   const DeviceInfo& device() const { return *device_; }
+  // The ranks an op of the compute stream talks to; null for all others.
+  Communicator* group() const { return group_; }
 
  private:
   void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
   std::byte* arena_;
   cudaStream_t stream_;
   const DeviceInfo* device_;
+  Communicator* group_;
 };
 
 using Kernel = void (*)(const OpContext&);

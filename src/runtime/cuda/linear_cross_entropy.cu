@@ -50,22 +50,14 @@ __device__ __forceinline__ float exponential(float x) {
   }
 }
 
-// One block a token. d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count.
+// Where the words are spread over ranks, what a token's row says here; after the exchange, of all.
+struct RowStats {
+  float *max, *sum, *label_logit;  // [chunk] each, the last two side by side
+};
+
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
-    loss_kernel(T* logits, std::int64_t ld, int words, const std::int32_t* labels,
-                std::int64_t first_word, const float* count, float z_loss, bool gradients,
-                float* cross_entropies, float* z_losses) {
-  __shared__ MaxSum shared[kThreads / 32];
-  T* row = logits + std::int64_t{blockIdx.x} * ld;
-  const std::int32_t label_id = labels[blockIdx.x];
+__device__ MaxSum row_max_sum(const T* row, int words, MaxSum* shared) {
   const int packs = static_cast<int>(ceil_div(words, N));  // the last one may be cut short
-  if (label_id < 0) {
-    if (threadIdx.x == 0) cross_entropies[blockIdx.x] = z_losses[blockIdx.x] = 0;
-    if (!gradients) return;
-    for (int i = threadIdx.x; i < words; i += kThreads) row[i] = from_float<T>(0.0f);
-    return;
-  }
   MaxSum mine{-3e38f, 0};
   for (int p = threadIdx.x; p < packs; p += kThreads) {
     float value[N];
@@ -81,12 +73,50 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < N; ++j) sum += exponential<T>(value[j] - max);
     mine = {max, sum};
   }
-  const MaxSum all = block_join(mine, shared);
+  return block_join(mine, shared);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    stats_kernel(const T* logits, std::int64_t ld, int words, const std::int32_t* labels,
+                 std::int64_t first_word, RowStats stats) {
+  __shared__ MaxSum shared[kThreads / 32];
+  const T* row = logits + std::int64_t{blockIdx.x} * ld;
+  const MaxSum all = row_max_sum<T, N>(row, words, shared);
+  if (threadIdx.x != 0) return;
+  const std::int64_t label = labels[blockIdx.x] - first_word;
+  stats.max[blockIdx.x] = all.max;
+  stats.sum[blockIdx.x] = all.sum;
+  stats.label_logit[blockIdx.x] = label >= 0 && label < words ? to_float(row[label]) : 0.0f;
+}
+
+// One block a token. d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count. With stats of all
+// ranks, those are taken instead of this rank's own.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    loss_kernel(T* logits, std::int64_t ld, int words, const std::int32_t* labels,
+                std::int64_t first_word, const float* count, float z_loss, bool gradients,
+                bool have_stats, RowStats stats, float* cross_entropies, float* z_losses) {
+  __shared__ MaxSum shared[kThreads / 32];
+  T* row = logits + std::int64_t{blockIdx.x} * ld;
+  const std::int32_t label_id = labels[blockIdx.x];
+  const int packs = static_cast<int>(ceil_div(words, N));  // the last one may be cut short
+  if (label_id < 0) {
+    if (threadIdx.x == 0) cross_entropies[blockIdx.x] = z_losses[blockIdx.x] = 0;
+    if (!gradients) return;
+    for (int i = threadIdx.x; i < words; i += kThreads) row[i] = from_float<T>(0.0f);
+    return;
+  }
+  const MaxSum all = have_stats ? MaxSum{stats.max[blockIdx.x], stats.sum[blockIdx.x]}
+                                : row_max_sum<T, N>(row, words, shared);
   const float lse = all.max + logf(all.sum);
   const std::int64_t label = label_id - first_word;
   const bool here = label >= 0 && label < words;
   if (threadIdx.x == 0) {
-    cross_entropies[blockIdx.x] = lse - (here ? to_float(row[label]) : 0.0f);
+    const float logit = have_stats ? stats.label_logit[blockIdx.x]
+                        : here     ? to_float(row[label])
+                                   : 0.0f;
+    cross_entropies[blockIdx.x] = lse - logit;
     z_losses[blockIdx.x] = z_loss * lse * lse;
   }
   if (!gradients) return;
@@ -123,6 +153,30 @@ __global__ void add_losses_kernel(const float* cross_entropies, const float* z_l
   loss[1] = (addend == nullptr ? 0.0f : addend[1]) + static_cast<float>(z * inverse_count);
 }
 
+// Over all ranks: the maximum of each row, the sum of exponentials relative to it, the label's
+// logit.
+void exchange_stats(const OpContext& op, RowStats device, std::int64_t rows, std::int64_t chunk) {
+  std::vector<float> max(static_cast<std::size_t>(rows)), own;
+  std::vector<float> sums(static_cast<std::size_t>(2 * chunk), 0.0f);  // and label logits
+  std::vector<float> scratch(static_cast<std::size_t>(2 * chunk * op.group()->size()));
+  QT_CUDA(
+      cudaMemcpyAsync(max.data(), device.max, max.size() * 4, cudaMemcpyDeviceToHost, op.stream()));
+  QT_CUDA(cudaMemcpyAsync(sums.data(), device.sum, sums.size() * 4, cudaMemcpyDeviceToHost,
+                          op.stream()));
+  QT_CUDA(cudaStreamSynchronize(op.stream()));
+  own = max;
+  op.group()->all_reduce_now(max.data(), rows, Reduction::kMax, scratch.data());
+  for (std::size_t r = 0; r < max.size(); ++r) sums[r] *= std::exp(own[r] - max[r]);
+  for (std::int64_t r = rows; r < chunk; ++r)  // rows that a short chunk does not have
+    sums[static_cast<std::size_t>(r)] = sums[static_cast<std::size_t>(chunk + r)] = 0;
+  op.group()->all_reduce_now(sums.data(), 2 * chunk, Reduction::kSum, scratch.data());
+  QT_CUDA(
+      cudaMemcpyAsync(device.max, max.data(), max.size() * 4, cudaMemcpyHostToDevice, op.stream()));
+  QT_CUDA(cudaMemcpyAsync(device.sum, sums.data(), sums.size() * 4, cudaMemcpyHostToDevice,
+                          op.stream()));
+  QT_CUDA(cudaStreamSynchronize(op.stream()));
+}
+
 }  // namespace
 
 void linear_cross_entropy(const OpContext& op) {
@@ -137,11 +191,11 @@ void linear_cross_entropy(const OpContext& op) {
   auto* logits = op.scratch<std::byte>();
   auto* cross_entropies = op.scratch<float>(layout.losses_offset);
   auto* z_losses = cross_entropies + chunk;
+  const RowStats stats{z_losses + chunk, z_losses + 2 * chunk, z_losses + 3 * chunk};
   auto* workspace = op.scratch<std::byte>(layout.workspace_offset);
   const auto* count = op.in_data<float>(lce::kCount);
   const auto* weight = op.in_data<std::byte>(lce::kWeight);
   Gemm& gemm = *op.device().gemm;
-  QT_CHECK(attrs.group < 0, "the loss over several ranks is not computed on this device");
 
   auto* dw = op.out_data<std::byte>(lce::kDWeight);
   const DType dw_dtype = gradients ? op.out(lce::kDWeight).dtype : dtype;
@@ -157,10 +211,17 @@ void linear_cross_entropy(const OpContext& op) {
     gemm.run({false, true, rows, words, width, dtype, dtype, width, width, layout.ld},
              {x, weight, nullptr, logits, attrs.scale, workspace}, op.stream());
     with_device_type(dtype, [&]<class T>(T) {
+      if (op.group() != nullptr) {
+        stats_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
+            reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
+            op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, stats);
+        QT_LAUNCHED();
+        exchange_stats(op, stats, rows, chunk);
+      }
       loss_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
           reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
           op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, count, attrs.z_loss,
-          gradients, cross_entropies, z_losses);
+          gradients, op.group() != nullptr, stats, cross_entropies, z_losses);
       QT_LAUNCHED();
     });
     auto* loss = op.out_data<float>(lce::kLoss);
