@@ -14,6 +14,7 @@
 #include "runtime/cpu/gemm.h"
 #include "runtime/dry_run.h"
 #include "train/feed.h"
+#include "train/fit.h"
 #include "train/model_state.h"
 
 namespace quintet {
@@ -148,7 +149,7 @@ Status feed_random(Executor& executor, const StepOptions& options) {
 Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   const Program program = compile_step(options);
   const auto world = make_single_world();
-  QT_ASSIGN(auto executor, make_executor(program, options.target, *world));
+  QT_ASSIGN(auto executor, make_fitting_executor(program, options, *world));
   fill_weights(*executor);
   QT_TRY(feed_random(*executor, options));
   StepBench bench;

@@ -16,10 +16,17 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, const Targe
 Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
   return cuda_available().error();
 }
+std::int64_t free_cuda_bytes() {
+  return 0;
+}
 #endif
 
 Status device_available(Device device) {
   return device == Device::kCuda ? cuda_available() : Status();
+}
+
+std::int64_t free_bytes(Device device) {
+  return device == Device::kCuda ? free_cuda_bytes() : free_cpu_bytes();
 }
 
 Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,

@@ -84,6 +84,10 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, con
 // Whether a device can be used here; why not, if it cannot.
 Status device_available(Device device);
 Status cuda_available();
+// Memory that a step could have on a device now.
+std::int64_t free_bytes(Device device);
+std::int64_t free_cpu_bytes();
+std::int64_t free_cuda_bytes();
 
 // What a device takes of its own memory beside the arena: the driver's context, the code of kernels
 // and libraries, captured graphs. Counted in predictions; as measured, and rounded up.

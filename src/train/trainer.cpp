@@ -15,6 +15,7 @@
 #include "runtime/executor.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
+#include "train/fit.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
 
@@ -136,7 +137,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   QT_TRY(prove(options, world));
   const Program program = compile_step(options, world.rank());
   const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_executor(program, options.target, world));
+  QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
   QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, world, state));

@@ -56,11 +56,10 @@ const OpDecl kAdafactorRmsDecl = {
     },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
       if (target.device == Device::kCpu) return 0;
-      std::int64_t most = 0;
-      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments) {
-        most = std::max(most, adafactor::DeviceGrid::of(s).rms_bytes());
-      }
-      return most;
+      std::int64_t bytes = 0;
+      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
+        bytes += adafactor::DeviceGrid::of(s).rms_bytes();
+      return bytes;
     },
 };
 

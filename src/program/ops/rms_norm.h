@@ -33,7 +33,7 @@ inline std::int64_t row_blocks(std::int64_t rows) {
 }
 // The same on a device, where a block of rows is a block of threads.
 inline std::int64_t device_blocks(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / 16, 1, 528);
+  return std::clamp<std::int64_t>(rows / 8, 1, 792);
 }
 }  // namespace rms_norm_backward
 

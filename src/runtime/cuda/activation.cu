@@ -26,7 +26,7 @@ struct Gelu {
     if constexpr (std::is_same_v<T, float>) {
       return 1.0f / e;
     } else {
-      return __frcp_rn(e);
+      return __fdividef(1.0f, e);
     }
   }
   static __device__ __forceinline__ void both(float x, float& value, float& derivative) {
@@ -46,6 +46,11 @@ struct Relu {
   }
 };
 
+// The row of a pack. A 64-bit division would cost as much as the rest of the kernel.
+__device__ __forceinline__ std::int64_t row_of(std::int64_t pack, std::int64_t packs) {
+  return static_cast<std::uint32_t>(pack) / static_cast<std::uint32_t>(packs);
+}
+
 // Packs of y [rows, f]; h is [rows, 2f] where gated. N divides f.
 template <class T, int N, template <class> class F, bool kGated>
 __global__ void forward_kernel(const T* h, T* y, std::int64_t rows, std::int64_t f) {
@@ -53,7 +58,7 @@ __global__ void forward_kernel(const T* h, T* y, std::int64_t rows, std::int64_t
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += stride) {
-    const std::int64_t row = i / packs, col = (i - row * packs) * N;
+    const std::int64_t row = row_of(i, packs), col = (i - row * packs) * N;
     const T* from = h + row * (kGated ? 2 * f : f) + col;
     float x[N], gate[N];
     load_floats<N>(from, x);
@@ -74,7 +79,7 @@ __global__ void backward_kernel(const T* dy, const T* h, T* dh, std::int64_t row
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += stride) {
-    const std::int64_t row = i / packs, col = (i - row * packs) * N;
+    const std::int64_t row = row_of(i, packs), col = (i - row * packs) * N;
     const std::int64_t at = row * (kGated ? 2 * f : f) + col;
     float x[N], gate[N], g[N];
     load_floats<N>(h + at, x);
@@ -116,6 +121,7 @@ void dispatch(const ActivationAttrs& attrs, DType dtype, bool wide_bf16, bool wi
 void activation(const OpContext& op) {
   const Shape& shape = op.out(activation::kY).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
+  QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
   dispatch(
       op.attrs<ActivationAttrs>(), op.in(activation::kH).dtype, f % 8 == 0, f % 4 == 0,
       [&]<class T, int N, template <class> class F, bool kGated>() {
@@ -129,6 +135,7 @@ void activation(const OpContext& op) {
 void activation_backward(const OpContext& op) {
   const Shape& shape = op.in(activation_backward::kDy).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
+  QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
   dispatch(
       op.attrs<ActivationAttrs>(), op.in(activation_backward::kH).dtype, f % 8 == 0, f % 4 == 0,
       [&]<class T, int N, template <class> class F, bool kGated>() {

@@ -114,13 +114,60 @@ struct SumSquares {
   }
 };
 
+// The same where the run is whole rows of whole packs, as it is without sharding: several rows
+// under way at a time.
 template <class G, int N>
+__device__ void sum_whole_rows(const Run& s, SumSquares<G, N>& body) {
+  constexpr int kPacks = kLaneCols / N, kRows = 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::int64_t stripe = std::int64_t{blockIdx.x} * DeviceGrid::kStripe;
+  const std::int64_t begin = s.count * blockIdx.y / gridDim.y,
+                     end = s.count * (blockIdx.y + 1) / gridDim.y;
+  const G* grad = body.grad + s.begin;
+  for (std::int64_t r0 = begin + warp; r0 < end; r0 += kWarps * kRows) {
+    Pack<G, N> packs[kRows][kPacks];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const std::int64_t r = r0 + i * kWarps;
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        const std::int64_t col = stripe + (k * 32 + lane) * N;
+        if (r < end && col < s.part_cols) packs[i][k] = load_pack<N>(grad + r * s.part_cols + col);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const std::int64_t r = r0 + i * kWarps;
+      if (r >= end) break;
+      float row = 0;
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        if (stripe + (k * 32 + lane) * N >= s.part_cols) continue;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          const float scaled = to_float(packs[i][k].v[j]) * body.scale;
+          const float square = scaled * scaled + body.epsilon;
+          row += square;
+          body.cols[k][j] += square;
+        }
+      }
+      row = warp_sum(row);
+      if (lane == 0) body.row_sums[r] = row;
+    }
+  }
+}
+
+template <class G, int N, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     sums_kernel(Run s, const G* grad, const float* scale, float epsilon, float* row_partial,
                 float* col_partial) {
   SumSquares<G, N> body{grad, *scale, epsilon, row_partial + std::int64_t{blockIdx.x} * s.count,
                         s.base};
-  walk<N>(s, body);
+  if constexpr (kWhole) {
+    sum_whole_rows<G, N>(s, body);
+  } else {
+    walk<N>(s, body);
+  }
   __shared__ float shared[kWarps][DeviceGrid::kStripe];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -180,10 +227,17 @@ __global__ void element_sums_kernel(Run s, const G* grad, const float* scale, fl
 // --- moments
 // -----------------------------------------------------------------------------------------
 
+// Several weights in one launch: there are many small ones.
+struct Runs {
+  static constexpr int kMost = 16;
+  Run run[kMost];
+};
+
 // One block a weight.
 __global__ void __launch_bounds__(1024)
-    moments_kernel(Run s, const float* sums, const float* scale, const std::int64_t* step,
+    moments_kernel(Runs runs, const float* sums, const float* scale, const std::int64_t* step,
                    float decay_rate, float* state, float* factors) {
+  const Run s = runs.run[blockIdx.x];
   __shared__ double shared[32];
   __shared__ float shared_beta;
   const std::int64_t size = s.factored ? s.rows + s.cols : s.rows * s.cols;
@@ -296,8 +350,16 @@ __global__ void __launch_bounds__(kThreads)
   partial[2 * block + 1] = weight;
 }
 
-__global__ void finish_rms_kernel(const double* partial, int blocks, float* squares) {
+// Where each weight's partial sums lie, and how many there are.
+struct Partials {
+  std::int64_t first[Runs::kMost];
+  int blocks[Runs::kMost];
+};
+__global__ void finish_rms_kernel(const double* all, Partials partials, float* squares) {
   __shared__ double shared[kWarps];
+  const double* partial = all + 2 * partials.first[blockIdx.x];
+  const int blocks = partials.blocks[blockIdx.x];
+  squares += 2 * blockIdx.x;
   double update = 0, weight = 0;
   for (int i = threadIdx.x; i < blocks; i += kThreads) {
     update += partial[2 * i];
@@ -398,8 +460,10 @@ void adafactor_sums(const OpContext& op) {
       auto* col_partial = row_partial + grid.stripes * run.count;
       if (s.counted && run.count > 0) {
         with_width(s, grad, [&]<int N>() {
-          sums_kernel<G, N><<<grid_of(s), kThreads, 0, op.stream()>>>(
-              run, grad, scale, attrs.epsilon1, row_partial, col_partial);
+          const bool whole = N > 1 && run.first == 0 && run.size == run.count * run.part_cols;
+          const auto kernel = whole ? sums_kernel<G, N, true> : sums_kernel<G, N, false>;
+          kernel<<<grid_of(s), kThreads, 0, op.stream()>>>(run, grad, scale, attrs.epsilon1,
+                                                           row_partial, col_partial);
           QT_LAUNCHED();
         });
       }
@@ -414,9 +478,12 @@ void adafactor_sums(const OpContext& op) {
 
 void adafactor_moments(const OpContext& op) {
   const auto& attrs = op.attrs<AdafactorAttrs>();
-  for (const AdafactorSegment& s : attrs.segments) {
-    moments_kernel<<<1, 1024, 0, op.stream()>>>(
-        run_of(s), op.in_data<float>(adafactor_moments::kSums),
+  for (std::size_t first = 0; first < attrs.segments.size(); first += Runs::kMost) {
+    const std::size_t count = std::min<std::size_t>(Runs::kMost, attrs.segments.size() - first);
+    Runs runs{};
+    for (std::size_t i = 0; i < count; ++i) runs.run[i] = run_of(attrs.segments[first + i]);
+    moments_kernel<<<static_cast<unsigned>(count), 1024, 0, op.stream()>>>(
+        runs, op.in_data<float>(adafactor_moments::kSums),
         op.in_data<float>(adafactor_moments::kScale),
         op.in_data<std::int64_t>(adafactor_moments::kStep), attrs.decay_rate,
         op.out_data<float>(adafactor_moments::kStateOut),
@@ -432,17 +499,25 @@ void adafactor_rms(const OpContext& op) {
   auto* partial = op.scratch<double>();
   with_device_type(op.in(adafactor_rms::kGrad).dtype, [&]<class G>(G) {
     const auto* grad = op.in_data<G>(adafactor_rms::kGrad);
-    for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
-      const AdafactorSegment& s = attrs.segments[w];
-      const dim3 grid = grid_of(s);
-      with_width(s, grad, [&]<int N>() {
-        rms_kernel<G, N><<<grid, kThreads, 0, op.stream()>>>(
-            run_of(s), grad, op.in_data<float>(adafactor_rms::kScale),
-            op.in_data<float>(adafactor_rms::kFactors), master, partial);
-        QT_LAUNCHED();
-      });
-      finish_rms_kernel<<<1, kThreads, 0, op.stream()>>>(partial, static_cast<int>(grid.x * grid.y),
-                                                         squares + 2 * w);
+    for (std::size_t first = 0; first < attrs.segments.size(); first += Runs::kMost) {
+      const std::size_t count = std::min<std::size_t>(Runs::kMost, attrs.segments.size() - first);
+      Partials partials{};
+      std::int64_t blocks = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const AdafactorSegment& s = attrs.segments[first + i];
+        const dim3 grid = grid_of(s);
+        partials.first[i] = blocks;
+        partials.blocks[i] = static_cast<int>(grid.x * grid.y);
+        with_width(s, grad, [&]<int N>() {
+          rms_kernel<G, N><<<grid, kThreads, 0, op.stream()>>>(
+              run_of(s), grad, op.in_data<float>(adafactor_rms::kScale),
+              op.in_data<float>(adafactor_rms::kFactors), master, partial + 2 * blocks);
+          QT_LAUNCHED();
+        });
+        blocks += partials.blocks[i];
+      }
+      finish_rms_kernel<<<static_cast<unsigned>(count), kThreads, 0, op.stream()>>>(
+          partial, partials, squares + 2 * first);
       QT_LAUNCHED();
     }
   });

@@ -38,47 +38,61 @@ struct Sorted {
 
 // A stable radix sort of a few ten thousand keys by one block, kDigit bits at a time. It takes some
 // hundred microseconds a step, and needs no other launch and no scratch but the second copy.
-constexpr int kDigit = 6, kDigits = 1 << kDigit, kSortThreads = 1024, kSortWarps = 32;
+constexpr int kDigit = 6, kDigits = 1 << kDigit, kMaxPasses = 5;
+constexpr int kSortThreads = 1024, kSortWarps = 32, kSortItems = 4;
 
 __global__ void __launch_bounds__(kSortThreads)
-    sort_kernel(const std::int32_t* ids, int count, std::int64_t first, std::int64_t rows, int bits,
-                Sorted a, Sorted b) {
-  __shared__ int base[kDigits], counts[kSortWarps][kDigits + 1];
+    sort_kernel(const std::int32_t* ids, int count, std::int64_t first, std::int64_t rows,
+                int passes, Sorted a, Sorted b) {
+  __shared__ int bases[kMaxPasses][kDigits], counts[kSortWarps][kDigits + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int i = threadIdx.x; i < kMaxPasses * kDigits; i += kSortThreads) bases[0][i] = 0;
+  __syncthreads();
+  // 1. Where the keys of each digit begin, for all passes.
   for (int i = threadIdx.x; i < count; i += kSortThreads) {
     const std::int64_t row = ids[i] - first;
-    a.keys[i] = static_cast<std::int32_t>(row >= 0 && row < rows ? row : rows);
+    const auto key = static_cast<std::int32_t>(row >= 0 && row < rows ? row : rows);
+    a.keys[i] = key;
     a.tokens[i] = i;
+    for (int pass = 0; pass < passes; ++pass)
+      atomicAdd(&bases[pass][(key >> (pass * kDigit)) & (kDigits - 1)], 1);
   }
   __syncthreads();
-  for (int shift = 0; shift < bits; shift += kDigit) {
-    // 1. Where the keys of each digit begin.
-    if (threadIdx.x < kDigits) base[threadIdx.x] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += kSortThreads)
-      atomicAdd(&base[(a.keys[i] >> shift) & (kDigits - 1)], 1);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int sum = 0;
-      for (int digit = 0; digit < kDigits; ++digit) {
-        const int n = base[digit];
-        base[digit] = sum;
-        sum += n;
-      }
+  if (static_cast<int>(threadIdx.x) < passes) {
+    int sum = 0;
+    for (int digit = 0; digit < kDigits; ++digit) {
+      const int n = bases[threadIdx.x][digit];
+      bases[threadIdx.x][digit] = sum;
+      sum += n;
     }
-    // 2. Keys in order, kSortThreads at a time: the rank of a key is the number of equal digits
-    // before
-    //    it in its warp, in the warps before, and in the rounds before.
-    for (int round = 0; round < count; round += kSortThreads) {
+  }
+  // 2. Each pass takes the keys in order, kSortItems a thread at a time: the rank of a key is the
+  //    number of equal digits before it in its warp, in the warps before, and in the rounds before.
+  for (int pass = 0; pass < passes; ++pass) {
+    int* base = bases[pass];
+    for (int round = 0; round < count; round += kSortThreads * kSortItems) {
       for (int digit = lane; digit < kDigits; digit += 32) counts[warp][digit] = 0;
       __syncwarp();
-      const int i = round + static_cast<int>(threadIdx.x);
-      const bool live = i < count;
-      const int key = live ? a.keys[i] : 0, token = live ? a.tokens[i] : 0;
-      const int digit = live ? (key >> shift) & (kDigits - 1) : kDigits;
-      const unsigned same = __match_any_sync(~0u, digit);
-      const int rank = __popc(same & ((1u << lane) - 1));
-      if (live && rank == 0) counts[warp][digit] = __popc(same);
+      int keys[kSortItems], tokens[kSortItems], digits[kSortItems], ranks[kSortItems];
+#pragma unroll
+      for (int k = 0; k < kSortItems; ++k) {
+        const int i = round + (warp * kSortItems + k) * 32 + lane;
+        const bool live = i < count;
+        keys[k] = live ? a.keys[i] : 0;
+        tokens[k] = live ? a.tokens[i] : 0;
+        digits[k] = live ? (keys[k] >> (pass * kDigit)) & (kDigits - 1) : kDigits;
+      }
+#pragma unroll
+      for (int k = 0; k < kSortItems; ++k) {
+        const bool live = digits[k] < kDigits;
+        const unsigned same = __match_any_sync(~0u, digits[k]);
+        const int in_warp = __popc(same & ((1u << lane) - 1));
+        const int before = live ? counts[warp][digits[k]] : 0;
+        ranks[k] = before + in_warp;
+        __syncwarp();
+        if (live && in_warp == 0) counts[warp][digits[k]] = before + __popc(same);
+        __syncwarp();
+      }
       __syncthreads();
       if (threadIdx.x < kDigits) {
         int at = base[threadIdx.x];
@@ -90,10 +104,12 @@ __global__ void __launch_bounds__(kSortThreads)
         base[threadIdx.x] = at;
       }
       __syncthreads();
-      if (live) {
-        const int to = counts[warp][digit] + rank;
-        b.keys[to] = key;
-        b.tokens[to] = token;
+#pragma unroll
+      for (int k = 0; k < kSortItems; ++k) {
+        if (digits[k] == kDigits) continue;
+        const int to = counts[warp][digits[k]] + ranks[k];
+        b.keys[to] = keys[k];
+        b.tokens[to] = tokens[k];
       }
       __syncthreads();
     }
@@ -207,11 +223,12 @@ void embedding_backward(const OpContext& op) {
   const int count = static_cast<int>(tokens), rows = static_cast<int>(shape.rows());
   int bits = 1;
   while ((std::int64_t{1} << bits) <= shape.rows()) ++bits;  // `rows` itself is a key
+  const int passes = static_cast<int>(ceil_div(bits, kDigit));
   sort_kernel<<<1, kSortThreads, 0, op.stream()>>>(op.in_data<std::int32_t>(kIds), count,
                                                    op.attrs<EmbeddingAttrs>().first_row,
-                                                   shape.rows(), bits, a, b);
+                                                   shape.rows(), passes, a, b);
   QT_LAUNCHED();
-  const Sorted sorted = ceil_div(bits, kDigit) % 2 == 0 ? a : b;
+  const Sorted sorted = passes % 2 == 0 ? a : b;
   with_device_type(op.in(kDy).dtype, [&]<class T>(T) {
     with_device_type(op.out(kDTable).dtype, [&]<class G>(G) {
       const auto* dy = op.in_data<T>(kDy);

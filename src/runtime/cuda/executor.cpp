@@ -393,6 +393,11 @@ Status cuda_available() {
   return {};
 }
 
+std::int64_t free_cuda_bytes() {
+  std::size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<std::int64_t>(free) : 0;
+}
+
 Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
                                                      World& world) {
   QT_TRY(cuda_available());
@@ -406,10 +411,7 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, con
     std::size_t free = 0, total = 0;
     QT_CUDA(cudaMemGetInfo(&free, &total));
     if (program.arena_bytes > static_cast<std::int64_t>(free)) {
-      return make_error(ErrorCode::kOutOfMemory,
-                        "this step needs {} and the GPU has {} free of {}; a smaller micro-batch, "
-                        "recompute = \"selective\" or \"full\", or optimizer.name = \"adafactor\" "
-                        "need less (`quintet plan` says how much)",
+      return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the GPU has {} free of {}",
                         human_bytes(static_cast<double>(program.arena_bytes)),
                         human_bytes(static_cast<double>(free)),
                         human_bytes(static_cast<double>(total)));
