@@ -27,6 +27,12 @@ enum class ErrorCode : int {
   kInterrupted = 130  // SIGINT or SIGTERM, after saving what was asked for
 };
 
+// Whether every rank of a run comes to such an error at the same moment, so that none need be told.
+constexpr bool all_ranks_find(ErrorCode code) {
+  return code == ErrorCode::kUsage || code == ErrorCode::kMismatch ||
+         code == ErrorCode::kNonFinite || code == ErrorCode::kInterrupted;
+}
+
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

@@ -11,15 +11,13 @@
 namespace quintet {
 namespace {
 
-// What all ranks of a run find at the same time is said once.
-bool all_ranks_know(ErrorCode code) {
-  return code == ErrorCode::kUsage || code == ErrorCode::kMismatch ||
-         code == ErrorCode::kNonFinite || code == ErrorCode::kInterrupted;
-}
-
 int report(const Error& error) {
-  if (launcher_rank() == 0 || !all_ranks_know(error.code)) {
+  // What all ranks of a run find at the same time is said once.
+  if (launcher_rank() == 0 || !all_ranks_find(error.code)) {
     fmt::print(stderr, "quintet: {}\n", error.message);
+  } else {
+    // A launcher ends all ranks when the first one ends badly: rank 0 must have said why.
+    ::usleep(500000);
   }
   return static_cast<int>(error.code);
 }

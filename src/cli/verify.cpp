@@ -66,11 +66,14 @@ Status run(const VerifyOptions& options) {
   golden.target.threads = omp_get_max_threads();
   golden.target.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   golden.layout = options.layout;
+  golden.layout.whole_below = 0;  // models this small would else not be sharded at all
   const std::unique_ptr<World> world = join_world();
   QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
             Watchdog::start(*world, options.layout.timeout));
   auto checked = check_golden(options.folder, golden, *world);
-  if (!checked.ok()) watchdog->fail(checked.error().message);
+  if (!checked.ok() && !all_ranks_find(checked.error().code)) {
+    watchdog->fail(checked.error().message);
+  }
   QT_ASSIGN(const GoldenReport report, std::move(checked));
   const bool passed = world->minimum(world->rank() != 0 || report.passed() ? 1 : 0) == 1;
   watchdog->finish();

@@ -145,13 +145,23 @@ class GoldenCheck {
       batches_.push_back(std::move(batch));
     }
     QT_ASSIGN(grid_, make_grid(world_.size(), options_.layout));
-    const std::int64_t shares = std::int64_t{options_.accumulate} * grid_.dp;
-    if (batches_[0].sequences % shares != 0) {
-      return usage_error(
-          "{} sequences a batch cannot be split over {} data-parallel ranks x {} micro-batches",
-          batches_[0].sequences, grid_.dp, options_.accumulate);
-    }
+    for (Batch& batch : batches_) pad(batch);
     return validate(step_options());
+  }
+
+  // Adds sequences that do not count until every rank and micro-batch gets as many as the others.
+  void pad(Batch& batch) const {
+    const std::int64_t shares = std::int64_t{options_.accumulate} * grid_.dp;
+    const auto splits = [&](std::int64_t sequences) {
+      return sequences % shares == 0 && sequences / shares * batch.source_length % grid_.tp == 0 &&
+             sequences / shares * batch.target_length % grid_.tp == 0;
+    };
+    while (!splits(batch.sequences)) ++batch.sequences;
+    const auto rows = static_cast<std::size_t>(batch.sequences);
+    batch.source.resize(rows * static_cast<std::size_t>(batch.source_length), 0);
+    batch.target.resize(rows * static_cast<std::size_t>(batch.target_length), 0);
+    batch.labels.resize(rows * static_cast<std::size_t>(batch.target_length), -1);
+    batch.lengths.resize(rows, 1);
   }
 
   StepOptions step_options() const {

@@ -232,7 +232,9 @@ Result<TrainResult> train(RunConfig config, World& world) {
   QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
             Watchdog::start(world, config.parallel.timeout));
   Result<TrainResult> outcome = train_watched(config, world, *watchdog);
-  if (!outcome.ok()) watchdog->fail(outcome.error().message);
+  if (!outcome.ok() && !all_ranks_find(outcome.error().code)) {
+    watchdog->fail(outcome.error().message);
+  }
   return outcome;
 }
 

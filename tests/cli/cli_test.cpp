@@ -1,38 +1,20 @@
 // The command line as users meet it: what it prints, what it refuses, with which exit code.
-#include <array>
 #include <chrono>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
 
 #include "base/files.h"
 #include "model/t5_config.h"
+#include "tests/support/command.h"
 #include "tests/support/temporary_folder.h"
 
 namespace quintet {
 namespace {
 
-struct Outcome {
-  int exit_code;
-  std::string output;  // both streams
-};
-
-Outcome quintet(const std::string& arguments) {
-  const std::string command = std::string(QUINTET_BINARY) + " " + arguments + " 2>&1";
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  Outcome outcome{-1, ""};
-  std::array<char, 4096> buffer{};
-  for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    outcome.output.append(buffer.data(), got);
-  }
-  outcome.exit_code = WEXITSTATUS(::pclose(pipe));
-  return outcome;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using testing::contains;
+using testing::Outcome;
+using testing::quintet;
 
 std::string golden(const std::string& name) {
   return QUINTET_SOURCE_DIR "/tests/goldens/" + name;

@@ -1,0 +1,246 @@
+// Runs on several ranks as users start them: checkpoints that move between layouts, reference
+// values under layouts, a trace, and ranks that die.
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tests/support/command.h"
+#include "tests/support/temporary_folder.h"
+
+namespace quintet {
+namespace {
+
+using testing::contains;
+using testing::Outcome;
+using testing::quintet;
+using testing::run_shell;
+
+const std::string kSmall =
+    " train --model tiny --source 32 --set schedule.kind=constant --set schedule.warmup_steps=2 "
+    "--set output.log_every=1 "
+    "--set parallel.whole_below=0 ";
+
+std::vector<double> losses(const Path& folder) {
+  std::vector<double> values;
+  std::ifstream lines(folder / "metrics.jsonl");
+  for (std::string line; std::getline(lines, line);)
+    values.push_back(nlohmann::json::parse(line).at("loss"));
+  return values;
+}
+
+TEST(Runs, ACheckpointContinuesUnderAnotherLayout) {
+  const TemporaryFolder folder;
+  const Path straight = folder.path() / "straight", moved = folder.path() / "moved";
+  const auto train = [&](const Path& to, int ranks, const std::string& layout) {
+    const Outcome outcome = quintet(
+        "launch -n " + std::to_string(ranks) + " --threads 1 --" + kSmall + layout +
+        " --set output.resume=true --set model.dropout=0.1 --set output.folder=" + to.string());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  };
+  train(straight, 1, "--micro-batch 8 --set train.steps=9");
+  // Tensor-parallel with sharded states, then a pipeline, then data-parallel with all sharded.
+  train(moved, 4, "--micro-batch 4 --tp 2 --zero 1 --set train.steps=3");
+  train(moved, 2, "--micro-batch 2 --accumulate 4 --pp 2 --set train.steps=6");
+  train(moved, 4, "--micro-batch 2 --zero 3 --set train.steps=9");
+  const auto expected = losses(straight), found = losses(moved);
+  ASSERT_EQ(expected.size(), 9U);
+  ASSERT_EQ(found.size(), 9U);
+  for (std::size_t i = 0; i < 9; ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
+}
+
+TEST(Runs, ReferenceValuesHoldUnderLayouts) {
+  const auto verify = [](int ranks, const std::string& model, const std::string& layout) {
+    const Outcome outcome =
+        quintet("launch --threads 1 -n " + std::to_string(ranks) +
+                " -- verify " QUINTET_SOURCE_DIR "/tests/goldens/" + model + " " + layout);
+    EXPECT_EQ(outcome.exit_code, 0) << model << " " << layout << "\n" << outcome.output;
+  };
+  verify(2, "grid", "--zero 2");
+  verify(2, "grid", "--tp 2");
+  verify(2, "grid", "--pp 2 --accumulate 2");
+  verify(4, "grid", "--tp 2 --pp 2 --accumulate 2");
+  verify(4, "grid", "--pp 2 --zero 3 --recompute full");
+  verify(4, "grid", "--tp 2 --zero 3 --precision bf16");
+  // Three sequences and three heads: not what the ranks would like.
+  verify(2, "tiny", "--zero 3");
+  verify(3, "tiny", "--tp 3");
+  verify(4, "tiny", "--pp 2 --zero 1 --accumulate 2");
+}
+
+TEST(Runs, TheTraceShowsAllRanksAndTheBooksAddUp) {
+  const TemporaryFolder folder;
+  const Path trace = folder.path() / "trace.json";
+  const Outcome outcome =
+      quintet("launch -n 4 --threads 1 --" + kSmall +
+              "--micro-batch 2 --accumulate 4 --tp 2 --pp 2 --set train.steps=6 --trace " +
+              trace.string() + " --set output.folder=" + folder.path().string());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto file = nlohmann::json::parse(read_file(trace).value());
+  std::map<int, double> first, last;
+  std::set<std::string> names;
+  for (const auto& event : file.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const int rank = event.at("pid");
+    const double begin = event.at("ts"), end = begin + event.at("dur").get<double>();
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    first[rank] = first.contains(rank) ? std::min(first[rank], begin) : begin;
+    last[rank] = std::max(last[rank], end);
+    names.insert(event.at("name").get<std::string>());
+    EXPECT_GE(event.at("args").at("step").get<int>(), 3);
+    EXPECT_LE(event.at("args").at("step").get<int>(), 4);
+  }
+  EXPECT_EQ(first.size(), 4U);
+  // One time line: the steps of all ranks lie over each other.
+  for (const auto& [rank, begin] : first) EXPECT_LT(begin, last[0]) << rank;
+  EXPECT_TRUE(names.contains("attention encoder.0"));
+
+  const auto summary = nlohmann::json::parse(read_file(folder.path() / "summary.json").value());
+  ASSERT_EQ(summary.at("ranks").size(), 4U);
+  for (const auto& rank : summary.at("ranks")) {
+    const auto& seconds = rank.at("seconds");
+    double sum = 0;
+    for (const char* part : {"data_wait", "compute", "recompute", "optimizer", "bubble", "other"})
+      sum += seconds.at(part).get<double>();
+    for (const auto& part : seconds.at("exposed")) sum += part.get<double>();
+    EXPECT_NEAR(sum, seconds.at("step").get<double>(), 1e-6);
+    EXPECT_GE(seconds.at("other").get<double>(), -1e-4);
+    EXPECT_EQ(rank.at("traffic_planned"), rank.at("traffic_counted"));
+    EXPECT_EQ(rank.at("predicted_bytes"), rank.at("arena_bytes"));
+  }
+}
+
+// ---- Ranks that die.
+
+// Of a file whose size the system does not tell.
+std::string text_of(const Path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The processes of a run that carry this mark in their arguments, by rank.
+std::map<int, pid_t> ranks_of(const std::string& mark) {
+  std::map<int, pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string arguments = text_of(entry.path() / "cmdline");
+    const std::string environment = text_of(entry.path() / "environ");
+    const std::string key = "OMPI_COMM_WORLD_RANK=";
+    const std::size_t at = environment.find(key);
+    if (!contains(arguments, mark) || at == std::string::npos) continue;
+    found[std::atoi(environment.c_str() + at + key.size())] = std::atoi(name.c_str());
+  }
+  return found;
+}
+
+struct Death {
+  Outcome outcome;
+  double seconds = 0;  // from the signal to the end of the run
+};
+
+// Starts a long run on 4 ranks and, when it is under way, sends a signal to one of them.
+Death kill_one(int rank, int signal) {
+  const TemporaryFolder folder;
+  Death death;
+  std::thread run([&] {
+    death.outcome =
+        quintet("launch -n 4 --threads 1 --" + kSmall +
+                "--micro-batch 4 --accumulate 2 --tp 2 --zero 1 --set train.steps=20000 "
+                "--set parallel.timeout=3 --set output.folder=" +
+                folder.path().string());
+  });
+  const auto start = std::chrono::steady_clock::now();
+  while (losses(folder.path()).size() < 5 &&
+         std::chrono::steady_clock::now() - start < std::chrono::seconds(60)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto ranks = ranks_of(folder.path().string());
+  EXPECT_EQ(ranks.size(), 4U);
+  const auto sent = std::chrono::steady_clock::now();
+  if (ranks.contains(rank)) ::kill(ranks.at(rank), signal);
+  run.join();
+  death.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
+  EXPECT_TRUE(ranks_of(folder.path().string()).empty()) << "ranks were left behind";
+  return death;
+}
+
+TEST(Deaths, AKilledRankEndsTheRun) {
+  for (const int rank : {0, 2}) {
+    const Death death = kill_one(rank, SIGKILL);
+    EXPECT_EQ(death.outcome.exit_code, 8) << death.outcome.output;
+    EXPECT_TRUE(
+        contains(death.outcome.output, "rank " + std::to_string(rank) + " was lost in step "))
+        << death.outcome.output;
+    EXPECT_LT(death.seconds, 60);
+  }
+}
+
+TEST(Deaths, AStoppedRankEndsTheRun) {
+  for (const int rank : {0, 3}) {
+    const Death death = kill_one(rank, SIGSTOP);
+    EXPECT_EQ(death.outcome.exit_code, 8) << death.outcome.output;
+    EXPECT_TRUE(contains(death.outcome.output,
+                         "rank " + std::to_string(rank) + " has been silent for 3 s in step "))
+        << death.outcome.output;
+  }
+}
+
+TEST(Deaths, ATerminatedRankStopsAllAfterTheStep) {
+  const Death death = kill_one(1, SIGTERM);
+  EXPECT_EQ(death.outcome.exit_code, 130) << death.outcome.output;
+  EXPECT_TRUE(contains(death.outcome.output, "stopped after step ")) << death.outcome.output;
+}
+
+TEST(Deaths, ALossThatIsNoNumberEndsAllRanksWithItsCode) {
+  const Outcome outcome = quintet("launch -n 2 --threads 1 --" + kSmall +
+                                  "--micro-batch 2 --set train.steps=50 --set schedule.peak=100 "
+                                  "--set schedule.kind=constant --set schedule.warmup_steps=0");
+  EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "not finite")) << outcome.output;
+}
+
+TEST(Deaths, ARankWithoutMemoryNamesItself) {
+  // Rank 1 may have less memory than the step takes, rank 0 has enough.
+  const std::string train = std::string(QUINTET_BINARY) +
+                            " train --model mt5-small --micro-batch 1 --source 32 --zero 0 "
+                            "--set train.steps=2";
+  const Outcome outcome =
+      run_shell("mpirun --quiet --oversubscribe --allow-run-as-root -x OMP_NUM_THREADS=1 -n 1 " +
+                train + " : -n 1 sh -c 'ulimit -v 4000000; exec " + train + "'");
+  EXPECT_TRUE(outcome.exit_code == 6 || outcome.exit_code == 8) << outcome.exit_code;
+  EXPECT_TRUE(contains(outcome.output, "rank 0: rank 1 failed (the system refused"))
+      << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "in step 0")) << outcome.output;
+}
+
+TEST(Deaths, ALostFolderEndsTheRunAndSaysSo) {
+  const TemporaryFolder folder;
+  const Path out = folder.path() / "run";
+  std::thread vandal([&] {
+    while (losses(out).size() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    // Something else is now where the folder was.
+    std::filesystem::rename(out, folder.path() / "gone");
+    std::ofstream(out.string()) << "in the way";
+  });
+  const Outcome outcome = quintet("launch -n 2 --threads 1 --" + kSmall +
+                                  "--micro-batch 2 --set output.save_every=1 "
+                                  "--set train.steps=20000 --set output.folder=" +
+                                  out.string());
+  vandal.join();
+  EXPECT_TRUE(outcome.exit_code == 7 || outcome.exit_code == 8) << outcome.exit_code;
+  EXPECT_TRUE(contains(outcome.output, out.string())) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "rank 1: rank 0 failed (")) << outcome.output;
+}
+
+}  // namespace
+}  // namespace quintet
