@@ -47,12 +47,13 @@ struct Shared {
 };
 
 struct Params {
-  int batch, heads, queries, keys, query_tiles;
+  int batch, heads, queries, keys, query_tiles, key_tiles, chunks, chunk_tiles;
   const std::int32_t* lengths;
   __nv_bfloat16 *d_q, *d_k, *d_v;
   std::int64_t q_ld, kv_ld;
   const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
   float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
+  float4* d_kv_sums;   // [blocks, key_tiles, 2, 16, 128 threads]
   float* d_bias_sums;  // [b, h, kDistances]
   BiasParams bias;
 };
@@ -68,8 +69,18 @@ struct Item {
     key_tiles = (keys + kTile - 1) / kTile;
     if (kCausal) key_tiles = min(key_tiles, p.query_tiles);  // later keys are seen by nobody
   }
-  __device__ __forceinline__ int first_query_tile(int key_tile) const {
-    return kCausal ? key_tile : 0;
+  // Chunks of query tiles are the outermost loop; a chunk meets key tiles [0, key_tiles_of).
+  __device__ __forceinline__ int key_tiles_of(const Params& p, int chunk) const {
+    return kCausal ? min(key_tiles, (chunk + 1) * p.chunk_tiles) : key_tiles;
+  }
+  __device__ __forceinline__ int first_chunk(const Params& p, int key_tile) const {
+    return kCausal ? key_tile / p.chunk_tiles : 0;
+  }
+  __device__ __forceinline__ int first_query_tile(const Params& p, int chunk, int key_tile) const {
+    return kCausal ? max(chunk * p.chunk_tiles, key_tile) : chunk * p.chunk_tiles;
+  }
+  __device__ __forceinline__ int end_query_tile(const Params& p, int chunk) const {
+    return min((chunk + 1) * p.chunk_tiles, p.query_tiles);
   }
   __device__ __forceinline__ int last_key_tile(int query_tile) const {
     return kCausal ? min(query_tile, key_tiles - 1) : key_tiles - 1;
@@ -90,23 +101,25 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     const int column = item.head * kHeadDim;
-    for (int j = 0; j < item.key_tiles; ++j) {
-      barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
-      std::uint64_t* full = &shared.kv_full[kv.stage];
-      barrier_expect(full, 2 * kTileBytes);
-      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
-      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
-      kv.advance();
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
-        barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
-        full = &shared.q_full[q.stage];
-        barrier_expect(full, 2 * kTileBytes + kStatsBytes);
-        load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
-        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
-                  kKeepShort);
-        const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
-        load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
-        q.advance();
+    for (int chunk = 0; chunk < p.chunks; ++chunk) {
+      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
+        barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
+        std::uint64_t* full = &shared.kv_full[kv.stage];
+        barrier_expect(full, 2 * kTileBytes);
+        load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
+        load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
+        kv.advance();
+        for (int i = item.first_query_tile(p, chunk, j); i < item.end_query_tile(p, chunk); ++i) {
+          barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
+          full = &shared.q_full[q.stage];
+          barrier_expect(full, 2 * kTileBytes + kStatsBytes);
+          load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
+          load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
+                    kKeepShort);
+          const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
+          load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
+          q.advance();
+        }
       }
     }
   }
@@ -178,20 +191,22 @@ __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& share
     for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
     named_barrier<kSumThreads>(kSumBarrier);
     float before[4] = {}, after[4] = {};
-    for (int j = 0; j < item.key_tiles; ++j) {
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
-        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-        const std::uint8_t* ds = shared.ds[ring.stage][0];
-        if (on_band(j, i)) {
-          add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
-        } else if (j < i) {
-          add_tile(ds, warp, lane, before);
-        } else {
-          add_tile(ds, warp, lane, after);
+    for (int chunk = 0; chunk < p.chunks; ++chunk) {
+      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
+        for (int i = item.first_query_tile(p, chunk, j); i < item.end_query_tile(p, chunk); ++i) {
+          barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+          const std::uint8_t* ds = shared.ds[ring.stage][0];
+          if (on_band(j, i)) {
+            add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
+          } else if (j < i) {
+            add_tile(ds, warp, lane, before);
+          } else {
+            add_tile(ds, warp, lane, after);
+          }
+          __syncwarp();
+          if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
+          ring.advance();
         }
-        __syncwarp();
-        if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
-        ring.advance();
       }
     }
     shared.far[warp][0] = total(before);
@@ -221,13 +236,11 @@ __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& share
 
 // --- The warpgroups that multiply ----------------------------------------------------------------
 
-// From S^T and dP^T of a tile to P and dS as bf16 operands. Rows r and r + 8 of a thread are keys,
-// columns are queries. `bias` points to the distance of the thread's first element; `from` are the
-// first columns (less the thread's own) that see the rows' keys.
+// S^T of a tile to P, in place. Rows r and r + 8 of a thread are keys, columns are queries. `bias`
+// points to the distance of the thread's first element; `from` are the first columns (less the
+// thread's own) that see the rows' keys.
 template <bool kBand, bool kMask>
-__device__ __forceinline__ void weights_tile(const float (&s)[64], const float (&dp)[64],
-                                             std::uint32_t (&weights)[32],
-                                             std::uint32_t (&d_scores)[32], const float4* stats,
+__device__ __forceinline__ void weights_tile(float (&s)[64], const float4* stats,
                                              const float2* bias, float far, const int (&from)[2]) {
   // Going 8 keys and 8 queries further leaves the distance as it is: row r + 8 uses the biases
   // that row r had one step before.
@@ -235,30 +248,41 @@ __device__ __forceinline__ void weights_tile(const float (&s)[64], const float (
   if constexpr (kBand) before = bias[8];
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const float4 st = stats[4 * n];
+    const float2 lse = *reinterpret_cast<const float2*>(stats + 4 * n);
     float shift[4];
     if constexpr (kBand) {
       const float2 now = bias[-8 * n];
-      shift[0] = now.x - st.x;
-      shift[1] = now.y - st.y;
-      shift[2] = before.x - st.x;
-      shift[3] = before.y - st.y;
+      shift[0] = now.x - lse.x;
+      shift[1] = now.y - lse.y;
+      shift[2] = before.x - lse.x;
+      shift[3] = before.y - lse.y;
       before = now;
     } else {
-      shift[0] = shift[2] = far - st.x;
-      shift[1] = shift[3] = far - st.y;
+      shift[0] = shift[2] = far - lse.x;
+      shift[1] = shift[3] = far - lse.y;
     }
-    float w[4], d[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      w[i] = exp2_fast(fmaf(s[4 * n + i], kLog2e, shift[i]));
-      if (kMask && 8 * n + i % 2 < from[i / 2]) w[i] = 0;  // the place for other masks
-      d[i] = w[i] * (dp[4 * n + i] - (i % 2 == 0 ? st.z : st.w));
+      float& x = s[4 * n + i];
+      x = exp2_fast(fmaf(x, kLog2e, shift[i]));
+      if (kMask && 8 * n + i % 2 < from[i / 2]) x = 0;  // the place for other masks
     }
-    weights[2 * n] = pack(w[0], w[1]);
-    weights[2 * n + 1] = pack(w[2], w[3]);
-    d_scores[2 * n] = pack(d[0], d[1]);
-    d_scores[2 * n + 1] = pack(d[2], d[3]);
+  }
+}
+
+// P and dP^T to P and dS as bf16 operands.
+__device__ __forceinline__ void score_gradients(const float (&w)[64], const float (&dp)[64],
+                                                const float4* stats, std::uint32_t (&weights)[32],
+                                                std::uint32_t (&d_scores)[32]) {
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    const float2 sums = *(reinterpret_cast<const float2*>(stats + 4 * n) + 1);  // D
+    weights[2 * n] = pack(w[4 * n], w[4 * n + 1]);
+    weights[2 * n + 1] = pack(w[4 * n + 2], w[4 * n + 3]);
+    d_scores[2 * n] =
+        pack(w[4 * n] * (dp[4 * n] - sums.x), w[4 * n + 1] * (dp[4 * n + 1] - sums.y));
+    d_scores[2 * n + 1] =
+        pack(w[4 * n + 2] * (dp[4 * n + 2] - sums.x), w[4 * n + 3] * (dp[4 * n + 3] - sums.y));
   }
 }
 
@@ -272,6 +296,25 @@ __device__ __forceinline__ void stage_tile(const float (&d)[32], const std::uint
 #pragma unroll
     for (int i = 0; i < 4; ++i) r[i] = pack(d[4 * n + 2 * i], d[4 * n + 2 * i + 1]);
     store_matrices(shared_address(tile) + row * 128 + ((n + lane / 16) ^ (row % 8)) * 16, r);
+  }
+}
+
+// Keeps an accumulator for later, each thread its own words.
+__device__ __forceinline__ void put_sums(const float (&d)[32], float4* to) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    put(to + n * kGroupThreads, make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]),
+        kKeepShort);
+  }
+}
+__device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float4 x = get(from + n * kGroupThreads, kKeepShort);
+    d[4 * n] = x.x;
+    d[4 * n + 1] = x.y;
+    d[4 * n + 2] = x.z;
+    d[4 * n + 3] = x.w;
   }
 }
 
@@ -322,14 +365,182 @@ __device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, in
   }
 }
 
+// All query tiles of a chunk against one tile of keys.
+template <bool kCausal, bool kBias>
+__device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const Item<kCausal>& item,
+                                         int chunk, int j, const Ring<kStages>& kv,
+                                         Ring<kStages>& ring, const CUtensorMap& d_k_map,
+                                         const CUtensorMap& d_v_map) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int column = 2 * (lane % 4);                 // of the tile's queries: the thread's first
+  const int key = j * kTile + warp * 16 + lane / 4;  // likewise
+  const int end = item.end_query_tile(p, chunk);
+  int i = item.first_query_tile(p, chunk, j);
+
+  float d_k[32], d_v[32];
+  float4* d_kv_sums =
+      p.d_kv_sums +
+      ((std::int64_t{blockIdx.x} * p.key_tiles + j) * 2 + group) * 16 * kGroupThreads +
+      threadIdx.x % kGroupThreads;
+  if (chunk == item.first_chunk(p, j)) {
+#pragma unroll
+    for (int n = 0; n < 32; ++n) d_k[n] = d_v[n] = 0;
+  } else {
+    get_sums(d_k, d_kv_sums);
+    get_sums(d_v, d_kv_sums + 8 * kGroupThreads);
+  }
+
+  const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
+  const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
+  const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
+  float s[64];
+  // S^T = K Q^T, asynchronously.
+  const auto start_scores = [&](const Ring<kStages>& at) {
+    const std::uint64_t q_desc = tile_descriptor(shared.q[at.stage]);
+    barrier_wait(&shared.q_full[at.stage], at.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+      wgmma_ss<0, 0>(s, k_desc + half + k, q_desc + k, k > 0);
+    }
+    wgmma_commit();
+  };
+  barrier_wait(&shared.kv_full[kv.stage], kv.parity);
+  start_scores(ring);
+  float d_q[32];
+  const auto put_away = [&](int query_tile) {
+    add_d_q(p, d_q, item.sample, item.head, query_tile, group, j == 0,
+            j == item.last_key_tile(query_tile));
+  };
+  while (true) {
+    // 1. dP^T = V dO^T, under the exponentials
+    const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
+    const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
+    float dp[64];
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+      wgmma_ss<0, 0>(dp, v_desc + half + k, d_out_desc + k, k > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    pin(s);
+
+    // 2. P, then dS
+    const float4* stats = shared.stats[ring.stage] + lane % 4;
+    const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
+    int from[2] = {0, 0};
+    if (mask) {
+      for (int r = 0; r < 2; ++r) {
+        if (kCausal) from[r] = key + 8 * r - i * kTile - column;
+        if (key + 8 * r >= item.keys) from[r] = kTile;
+      }
+    }
+    if (kBias && on_band(j, i)) {
+      const float2* bias = shared.bias + (key - i * kTile - column + kDistances / 2);
+      if (mask) {
+        weights_tile<true, true>(s, stats, bias, 0, from);
+      } else {
+        weights_tile<true, false>(s, stats, bias, 0, from);
+      }
+    } else {
+      const float far = kBias ? shared.bias[j > i ? kDistances - 1 : 0].x : 0.0f;
+      if (mask) {
+        weights_tile<false, true>(s, stats, nullptr, far, from);
+      } else {
+        weights_tile<false, false>(s, stats, nullptr, far, from);
+      }
+    }
+    std::uint32_t weights[32], d_scores[32];
+    wgmma_wait<0>();
+    pin(dp);
+    score_gradients(s, dp, stats, weights, d_scores);
+
+    // 3. dS to shared memory for dQ
+    barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
+    const std::uint32_t ds_at =
+        shared_address(shared.ds[ring.stage][0]) + (warp * 16 + lane % 16) * 128;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      store_matrices(ds_at + k / 4 * kTileBytes + (((2 * k + lane / 16) ^ lane) % 8) * 16,
+                     d_scores + 4 * k);
+    }
+    fence_async();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.ds_full[ring.stage]);
+
+    // 4. dV += P^T dO and dK += dS^T Q, then dQ = dS K when both warpgroups have written dS
+    pin(d_k);
+    pin(d_v);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_rs<1>(d_v, weights + 4 * k, d_out_desc + k * kStepRows, true);
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_rs<1>(d_k, d_scores + 4 * k, q_desc + k * kStepRows, true);
+    }
+    wgmma_commit();
+    const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
+    barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    pin(d_k);
+    pin(d_v);
+    pin(d_q);
+    if (lane == 0) {
+      barrier_arrive(&shared.q_empty[ring.stage]);
+      barrier_arrive(&shared.ds_empty[ring.stage]);
+    }
+
+    // 5. The next scores start while dQ is put away.
+    if (i + 1 == end) break;
+    ring.advance();
+    start_scores(ring);
+    put_away(i);
+    ++i;
+  }
+  put_away(i);
+  ring.advance();
+
+  const bool leader = threadIdx.x % kGroupThreads == 0;
+  if (chunk + 1 < p.chunks) {
+    put_sums(d_k, d_kv_sums);
+    put_sums(d_v, d_kv_sums + 8 * kGroupThreads);
+    named_barrier<kGroupThreads>(1 + group);
+    if (leader) barrier_arrive(&shared.kv_empty[kv.stage]);
+    return;
+  }
+  // 6. dV through the memory of V, dK through that of K, when both warpgroups are done with them
+  std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
+  std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
+  named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
+  stage_tile(d_v, d_v_tile, warp, lane);
+  stage_tile(d_k, d_k_tile, warp, lane);
+  fence_async();
+  named_barrier<kGroupThreads>(1 + group);
+  if (leader) {
+    const int key0 = j * kTile + group * kGroupRows;
+    store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+    store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+    stores_commit();
+    stores_wait_read();
+    barrier_arrive(&shared.kv_empty[kv.stage]);
+  }
+  __syncwarp();
+}
+
 template <bool kCausal, bool kBias>
 __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
                                          const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
-  const bool leader = threadIdx.x % kGroupThreads == 0;
-  const int row = warp * 16 + lane / 4;  // of the tile's keys: the thread's first
-  const int column = 2 * (lane % 4);     // of the tile's queries, likewise
-  Ring<kStages> kv, ring;                // `ring`: of queries, and of dS
+  const int group = threadIdx.x / kGroupThreads;
+  Ring<kStages> kv, ring;  // `ring`: of queries, and of dS
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     if constexpr (kBias) {
@@ -341,132 +552,14 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
       }
       named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
     }
-    for (int j = 0; j < item.key_tiles; ++j) {
-      float d_k[32], d_v[32];
-#pragma unroll
-      for (int i = 0; i < 32; ++i) d_k[i] = d_v[i] = 0;
-      barrier_wait(&shared.kv_full[kv.stage], kv.parity);
-      const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
-      const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
-      const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
-      const int key = j * kTile + row;
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
-        // 1. S^T = K Q^T and dP^T = V dO^T
-        const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
-        const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
-        float s[64], dp[64];
-        barrier_wait(&shared.q_full[ring.stage], ring.parity);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
-          wgmma_ss<0, 0>(s, k_desc + half + k, q_desc + k, k > 0);
-        }
-        wgmma_commit();
-#pragma unroll
-        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
-          wgmma_ss<0, 0>(dp, v_desc + half + k, d_out_desc + k, k > 0);
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(s);
-        pin(dp);
-
-        // 2. P and dS
-        std::uint32_t weights[32], d_scores[32];
-        const float4* stats = shared.stats[ring.stage] + lane % 4;
-        const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
-        int from[2] = {0, 0};
-        if (mask) {
-          for (int r = 0; r < 2; ++r) {
-            if (kCausal) from[r] = key + 8 * r - i * kTile - column;
-            if (key + 8 * r >= item.keys) from[r] = kTile;
-          }
-        }
-        if (kBias && on_band(j, i)) {
-          const float2* bias = shared.bias + (key - i * kTile - column + kDistances / 2);
-          if (mask) {
-            weights_tile<true, true>(s, dp, weights, d_scores, stats, bias, 0, from);
-          } else {
-            weights_tile<true, false>(s, dp, weights, d_scores, stats, bias, 0, from);
-          }
-        } else {
-          const float far = kBias ? shared.bias[j > i ? kDistances - 1 : 0].x : 0.0f;
-          if (mask) {
-            weights_tile<false, true>(s, dp, weights, d_scores, stats, nullptr, far, from);
-          } else {
-            weights_tile<false, false>(s, dp, weights, d_scores, stats, nullptr, far, from);
-          }
-        }
-
-        // 3. dS to shared memory for dQ
-        barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
-        const std::uint32_t ds_at =
-            shared_address(shared.ds[ring.stage][0]) + (warp * 16 + lane % 16) * 128;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          store_matrices(ds_at + k / 4 * kTileBytes + (((2 * k + lane / 16) ^ lane) % 8) * 16,
-                         d_scores + 4 * k);
-        }
-        fence_async();
-        __syncwarp();
-        if (lane == 0) barrier_arrive(&shared.ds_full[ring.stage]);
-
-        // 4. dV += P^T dO, dK += dS^T Q, dQ = dS K
-        pin(d_k);
-        pin(d_v);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_rs<1>(d_v, weights + 4 * k, d_out_desc + k * kStepRows, true);
-        }
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_rs<1>(d_k, d_scores + 4 * k, q_desc + k * kStepRows, true);
-        }
-        wgmma_commit();
-        const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
-        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-        float d_q[32];
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(d_k);
-        pin(d_v);
-        pin(d_q);
-        if (lane == 0) {
-          barrier_arrive(&shared.q_empty[ring.stage]);
-          barrier_arrive(&shared.ds_empty[ring.stage]);
-        }
-        ring.advance();
-        add_d_q(p, d_q, item.sample, item.head, i, group, j == 0, j == item.last_key_tile(i));
+    for (int chunk = 0; chunk < p.chunks; ++chunk) {
+      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
+        key_tile<kCausal, kBias>(p, shared, item, chunk, j, kv, ring, d_k_map, d_v_map);
+        kv.advance();
       }
-
-      // 5. dV through the memory of V, dK through that of K, when both warpgroups are done with
-      // them
-      std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
-      std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
-      stage_tile(d_v, d_v_tile, warp, lane);
-      stage_tile(d_k, d_k_tile, warp, lane);
-      fence_async();
-      named_barrier<kGroupThreads>(1 + group);
-      if (leader) {
-        const int key0 = j * kTile + group * kGroupRows;
-        store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
-        store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
-        stores_commit();
-        stores_wait_read();
-        barrier_arrive(&shared.kv_empty[kv.stage]);
-      }
-      __syncwarp();
-      kv.advance();
     }
 
-    // 6. What no tile wrote
+    // What no tile wrote
     const int rest = p.keys - item.key_tiles * kTile;
     if (rest > 0) {
       __nv_bfloat16* to = group == 0 ? p.d_k : p.d_v;
@@ -489,9 +582,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                     const __grid_constant__ CUtensorMap d_out_map,
                     const __grid_constant__ CUtensorMap d_k_map,
                     const __grid_constant__ CUtensorMap d_v_map) {
-  extern __shared__ std::uint8_t raw[];
-  Shared& shared =
-      *reinterpret_cast<Shared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  extern __shared__ __align__(1024) std::uint8_t raw[];
+  Shared& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&shared.kv_full[i], 1);
@@ -590,15 +682,34 @@ int blocks_for(const Attention& a) {
   return std::min(multiprocessors, a.batch * a.heads);
 }
 
+// How the queries are cut so that what the blocks go round and round over (queries, their output
+// gradients and dQ) stays in the L2 cache.
+struct Chunks {
+  int count, tiles;
+  Chunks(int query_tiles, int blocks) {
+    int device = 0, l2_bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device);
+    const std::int64_t tile_bytes = std::int64_t{blocks} * 4 * kTileBytes;
+    const int most = std::max<int>(1, static_cast<int>(l2_bytes * 0.65 / tile_bytes));
+    count = (query_tiles + most - 1) / most;
+    tiles = (query_tiles + count - 1) / count;
+    count = (query_tiles + tiles - 1) / tiles;
+  }
+};
+
 // The parts of the workspace, in bytes from its start.
 struct Workspace {
-  std::int64_t stats, d_q_sums, d_bias_sums, bytes;
+  std::int64_t stats, d_q_sums, d_kv_sums, d_bias_sums, bytes;
   explicit Workspace(const Attention& a) {
-    const std::int64_t rows = (a.queries + kTile - 1) / kTile * kTile;
-    const std::int64_t items = std::int64_t{a.batch} * a.heads;
+    const std::int64_t query_tiles = (a.queries + kTile - 1) / kTile;
+    const std::int64_t key_tiles = (a.keys + kTile - 1) / kTile;
+    const std::int64_t items = std::int64_t{a.batch} * a.heads, blocks = blocks_for(a);
+    const bool cut = Chunks(static_cast<int>(query_tiles), static_cast<int>(blocks)).count > 1;
     stats = 0;
-    d_q_sums = stats + items * rows * 2 * 4;
-    d_bias_sums = d_q_sums + std::int64_t{blocks_for(a)} * rows * kHeadDim * 4;
+    d_q_sums = stats + items * query_tiles * kTile * 2 * 4;
+    d_kv_sums = d_q_sums + blocks * query_tiles * kTile * kHeadDim * 4;
+    d_bias_sums = d_kv_sums + (cut ? blocks * key_tiles * kTile * kHeadDim * 2 * 4 : 0);
     bytes = d_bias_sums + (a.bias.table == nullptr ? 0 : items * kDistances * 4);
   }
 };
@@ -620,6 +731,10 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.queries = a.queries;
   p.keys = a.keys;
   p.query_tiles = (a.queries + kTile - 1) / kTile;
+  p.key_tiles = (a.keys + kTile - 1) / kTile;
+  const Chunks chunks(p.query_tiles, blocks_for(a));
+  p.chunks = chunks.count;
+  p.chunk_tiles = chunks.tiles;
   p.lengths = a.lengths;
   p.d_q = static_cast<__nv_bfloat16*>(b.d_q);
   p.d_k = static_cast<__nv_bfloat16*>(b.d_k);
@@ -628,6 +743,7 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.kv_ld = a.kv_ld;
   p.stats = stats;
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
+  p.d_kv_sums = reinterpret_cast<float4*>(bytes + parts.d_kv_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
   p.bias = bias_params(a.bias);
 
@@ -654,7 +770,7 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   const auto kernel = a.causal
                           ? (biased ? backward_kernel<true, true> : backward_kernel<true, false>)
                           : (biased ? backward_kernel<false, true> : backward_kernel<false, false>);
-  const int shared = sizeof(Shared) + 1024;
+  const int shared = sizeof(Shared);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (error != cudaSuccess) return error;
