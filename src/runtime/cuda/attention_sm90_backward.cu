@@ -38,23 +38,24 @@ struct Shared {
   alignas(1024) std::uint8_t d_out[kStages][kTileBytes];
   alignas(1024) std::uint8_t ds[kStages][2][kTileBytes];  // [query half][keys, 64 queries]
   float4 stats[kStages][kTile / 2];  // of queries 2i and 2i + 1: {lse, lse, D, D}, lse * log2(e)
-  float2 bias[kDistances];           // {bias of distance d, of d - 1} * log2(e)
+  float2 bias[2]
+             [kDistances];  // {bias of distance d, of d - 1} * log2(e); for this item and the next
   // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
   float blocks[kDistances / 8][64];
-  float far[3][2];  // sums of dS beyond the band, by warp: keys before, keys after the query
+  alignas(16) std::uint8_t zeros[16];
   std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
-  std::uint64_t ds_full[kStages], ds_empty[kStages];
+  std::uint64_t ds_full[kStages], ds_empty[kStages], bias_full[2];
 };
 
 struct Params {
-  int batch, heads, queries, keys, query_tiles, key_tiles, chunks, chunk_tiles;
+  int batch, heads, queries, keys, query_tiles;
   const std::int32_t* lengths;
   __nv_bfloat16 *d_q, *d_k, *d_v;
   std::int64_t q_ld, kv_ld;
   const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
   float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
-  float4* d_kv_sums;   // [blocks, key_tiles, 2, 16, 128 threads]
   float* d_bias_sums;  // [b, h, kDistances]
+  float2* d_far_sums;  // [b, h, 8 warps]: keys before, keys after the query
   BiasParams bias;
 };
 
@@ -69,18 +70,13 @@ struct Item {
     key_tiles = (keys + kTile - 1) / kTile;
     if (kCausal) key_tiles = min(key_tiles, p.query_tiles);  // later keys are seen by nobody
   }
-  // Chunks of query tiles are the outermost loop; a chunk meets key tiles [0, key_tiles_of).
-  __device__ __forceinline__ int key_tiles_of(const Params& p, int chunk) const {
-    return kCausal ? min(key_tiles, (chunk + 1) * p.chunk_tiles) : key_tiles;
+  // The query tiles that see a tile of keys, and the n-th of them: forth for even tiles of keys,
+  // back for odd ones, so that what was used last is used next and still in the L2 cache.
+  __device__ __forceinline__ int query_tiles_of(const Params& p, int key_tile) const {
+    return p.query_tiles - (kCausal ? key_tile : 0);
   }
-  __device__ __forceinline__ int first_chunk(const Params& p, int key_tile) const {
-    return kCausal ? key_tile / p.chunk_tiles : 0;
-  }
-  __device__ __forceinline__ int first_query_tile(const Params& p, int chunk, int key_tile) const {
-    return kCausal ? max(chunk * p.chunk_tiles, key_tile) : chunk * p.chunk_tiles;
-  }
-  __device__ __forceinline__ int end_query_tile(const Params& p, int chunk) const {
-    return min((chunk + 1) * p.chunk_tiles, p.query_tiles);
+  __device__ __forceinline__ int query_tile(const Params& p, int key_tile, int n) const {
+    return key_tile % 2 == 0 ? (kCausal ? key_tile + n : n) : p.query_tiles - 1 - n;
   }
   __device__ __forceinline__ int last_key_tile(int query_tile) const {
     return kCausal ? min(query_tile, key_tiles - 1) : key_tiles - 1;
@@ -101,25 +97,24 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     const int column = item.head * kHeadDim;
-    for (int chunk = 0; chunk < p.chunks; ++chunk) {
-      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
-        barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
-        std::uint64_t* full = &shared.kv_full[kv.stage];
-        barrier_expect(full, 2 * kTileBytes);
-        load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
-        load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
-        kv.advance();
-        for (int i = item.first_query_tile(p, chunk, j); i < item.end_query_tile(p, chunk); ++i) {
-          barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
-          full = &shared.q_full[q.stage];
-          barrier_expect(full, 2 * kTileBytes + kStatsBytes);
-          load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
-          load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
-                    kKeepShort);
-          const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
-          load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
-          q.advance();
-        }
+    for (int j = 0; j < item.key_tiles; ++j) {
+      barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
+      std::uint64_t* full = &shared.kv_full[kv.stage];
+      barrier_expect(full, 2 * kTileBytes);
+      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
+      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
+      kv.advance();
+      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
+        const int i = item.query_tile(p, j, n);
+        barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
+        full = &shared.q_full[q.stage];
+        barrier_expect(full, 2 * kTileBytes + kStatsBytes);
+        load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
+        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
+                  kKeepShort);
+        const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
+        load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
+        q.advance();
       }
     }
   }
@@ -129,55 +124,46 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
 
 constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
 
-// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
-// that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
-// w - 16. So each distance belongs to one warp throughout, and each of its elements to one thread.
-// The matrix unit adds: blocks side by side, times two identities on top of each other.
+// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks, four blocks at
+// a time; each diagonal belongs to one warp throughout, and each element of its sum to one thread.
 __device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
                                            int warp, int lane) {
-  constexpr std::uint32_t kOneLow = 0x3f80, kOneHigh = 0x3f800000;
-  const std::uint32_t identity =  // of rows 2 (lane % 4) + {0, 1}, column lane / 4
-      lane / 8 == lane % 4 ? (lane / 4 % 2 == 0 ? kOneLow : kOneHigh) : 0;
-  for (int w = warp; w < 16; w += kSumWarps) {
-    float near[4] = {}, wrapped[4] = {};
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const int query_block = 4 * step + lane / 8;
-      const int key = (query_block + w) % 16 * 8 + lane % 8;
+  const int lane_at = lane % 8 * 128;
+  const std::uint32_t ds_at = shared_address(ds), zeros_at = shared_address(shared.zeros);
+  // A warp has the distances base + d of one remainder by 3; base is -16, 0 or 16.
+  for (int d = -15 + (warp + 3 - (base + 33) % 3) % 3; d < 16; d += kSumWarps) {
+    float2 sum[2] = {};
+    const int blocks = 16 - abs(d), first_query = max(-d, 0);
+    for (int step = lane / 8; step - lane / 8 < blocks; step += 4) {
+      const int query = first_query + step, key = query + d;
+      const std::uint32_t at =
+          ds_at + query / 8 * kTileBytes + key * 1024 + lane_at + ((query ^ lane) % 8) * 16;
       std::uint32_t a[4];
-      load_matrices(a, shared_address(ds) + query_block / 8 * kTileBytes + key * 128 +
-                           ((query_block % 8) ^ (key % 8)) * 16);
-      const int inside = 16 - w - 4 * step;  // blocks of this step before the wrap
-      mma(near, inside > 0 ? a[0] : 0, inside > 1 ? a[1] : 0, inside > 2 ? a[2] : 0,
-          inside > 3 ? a[3] : 0, identity, identity);
-      mma(wrapped, inside > 0 ? 0 : a[0], inside > 1 ? 0 : a[1], inside > 2 ? 0 : a[2],
-          inside > 3 ? 0 : a[3], identity, identity);
+      load_matrices(a, step < blocks ? at : zeros_at);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sum[i % 2].x += __uint_as_float(a[i] << 16);
+        sum[i % 2].y += __uint_as_float(a[i] & 0xffff0000u);
+      }
     }
-    float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
-    float2 sum = *to;
-    *to = make_float2(sum.x + (near[0] + near[2]), sum.y + (near[1] + near[3]));
-    if (w == 0) continue;
-    to -= 16 * 32;
-    sum = *to;
-    *to = make_float2(sum.x + (wrapped[0] + wrapped[2]), sum.y + (wrapped[1] + wrapped[3]));
+    float2& to = reinterpret_cast<float2*>(shared.blocks[base + d + 32])[lane];
+    to.x += sum[0].x + sum[1].x;
+    to.y += sum[0].y + sum[1].y;
   }
 }
 
-// Adds a warp's share of a whole tile to `sums`: row sums of matrices of any order.
-__device__ __forceinline__ void add_tile(const std::uint8_t* ds, int warp, int lane,
-                                         float (&sums)[4]) {
-  constexpr std::uint32_t kOnes = 0x3f803f80;
-#pragma unroll 4
-  for (int i = warp; i < 2 * kTileBytes / 512; i += kSumWarps) {
-    const uint4 a = *reinterpret_cast<const uint4*>(ds + (i * 32 + lane) * 16);
-    mma(sums, a.x, a.y, a.z, a.w, kOnes, kOnes);
+// The bias by distance of an item that will come, if it comes.
+__device__ __forceinline__ void build_bias(const Params& p, Shared& shared, int index, int slot,
+                                           int thread) {
+  if (index < p.batch * p.heads) {
+    const int head = index % p.heads;
+    for (int i = thread; i < kDistances; i += kSumThreads) {
+      const int d = i - kDistances / 2;
+      shared.bias[slot][i] = make_float2(bias_at(p.bias, p.heads, head, d) * kLog2e,
+                                         bias_at(p.bias, p.heads, head, d - 1) * kLog2e);
+    }
   }
-}
-
-__device__ __forceinline__ float total(const float (&sums)[4]) {
-  float x = sums[0] + sums[2];
-  for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
+  barrier_arrive(&shared.bias_full[slot]);
 }
 
 // Warp 0 to 2 of those that sum.
@@ -185,32 +171,29 @@ template <bool kCausal>
 __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
                                                   int lane) {
   const int thread = warp * 32 + lane;
+  if (thread < 16) shared.zeros[thread] = 0;
+  build_bias(p, shared, blockIdx.x, 0, thread);
   Ring<kStages> ring;
+  Ring<2> slot;
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
+    // All tiles of the item before have come through here: nobody reads its bias any more.
+    slot.advance();
+    build_bias(p, shared, index + gridDim.x, slot.stage, thread);
     for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
     named_barrier<kSumThreads>(kSumBarrier);
-    float before[4] = {}, after[4] = {};
-    for (int chunk = 0; chunk < p.chunks; ++chunk) {
-      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
-        for (int i = item.first_query_tile(p, chunk, j); i < item.end_query_tile(p, chunk); ++i) {
-          barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-          const std::uint8_t* ds = shared.ds[ring.stage][0];
-          if (on_band(j, i)) {
-            add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
-          } else if (j < i) {
-            add_tile(ds, warp, lane, before);
-          } else {
-            add_tile(ds, warp, lane, after);
-          }
-          __syncwarp();
-          if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
-          ring.advance();
+    for (int j = 0; j < item.key_tiles; ++j) {
+      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
+        const int i = item.query_tile(p, j, n);
+        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+        if (on_band(j, i)) {
+          add_blocks(shared, shared.ds[ring.stage][0], (j - i) * (kTile / 8), warp, lane);
         }
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
+        ring.advance();
       }
     }
-    shared.far[warp][0] = total(before);
-    shared.far[warp][1] = total(after);
     named_barrier<kSumThreads>(kSumBarrier);
     // Distance 8 D + r has r = key - query inside blocks of distance D, and r - 8 in those of D
     // + 1.
@@ -223,10 +206,6 @@ __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& share
         const bool same = query + r < 8;
         const int block = i / 8 + (same ? 0 : 1), key = query + r - (same ? 0 : 8);
         if (block < kDistances / 8) sum += shared.blocks[block][key * 8 + query];
-      }
-      const int side = i == 0 ? 0 : 1;
-      if (i == 0 || i == kDistances - 1) {
-        sum += shared.far[0][side] + shared.far[1][side] + shared.far[2][side];
       }
       to[i] = sum;
     }
@@ -270,20 +249,27 @@ __device__ __forceinline__ void weights_tile(float (&s)[64], const float4* stats
   }
 }
 
-// P and dP^T to P and dS as bf16 operands.
-__device__ __forceinline__ void score_gradients(const float (&w)[64], const float (&dp)[64],
-                                                const float4* stats, std::uint32_t (&weights)[32],
-                                                std::uint32_t (&d_scores)[32]) {
+// P and dP^T to P and dS as bf16 operands. Returns the sum of dS if asked for.
+template <bool kSum>
+__device__ __forceinline__ float score_gradients(const float (&w)[64], const float (&dp)[64],
+                                                 const float4* stats, std::uint32_t (&weights)[32],
+                                                 std::uint32_t (&d_scores)[32]) {
+  float sums[2] = {};
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const float2 sums = *(reinterpret_cast<const float2*>(stats + 4 * n) + 1);  // D
+    const float2 row_sums = *(reinterpret_cast<const float2*>(stats + 4 * n) + 1);  // D
+    float d[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      d[i] = w[4 * n + i] * (dp[4 * n + i] - (i % 2 == 0 ? row_sums.x : row_sums.y));
+      if constexpr (kSum) sums[i % 2] += d[i];
+    }
     weights[2 * n] = pack(w[4 * n], w[4 * n + 1]);
     weights[2 * n + 1] = pack(w[4 * n + 2], w[4 * n + 3]);
-    d_scores[2 * n] =
-        pack(w[4 * n] * (dp[4 * n] - sums.x), w[4 * n + 1] * (dp[4 * n + 1] - sums.y));
-    d_scores[2 * n + 1] =
-        pack(w[4 * n + 2] * (dp[4 * n + 2] - sums.x), w[4 * n + 3] * (dp[4 * n + 3] - sums.y));
+    d_scores[2 * n] = pack(d[0], d[1]);
+    d_scores[2 * n + 1] = pack(d[2], d[3]);
   }
+  return sums[0] + sums[1];
 }
 
 // Writes a warpgroup's [64, 64] accumulator as bf16 to a tile.
@@ -299,18 +285,22 @@ __device__ __forceinline__ void stage_tile(const float (&d)[32], const std::uint
   }
 }
 
-// Keeps an accumulator for later, each thread its own words.
-__device__ __forceinline__ void put_sums(const float (&d)[32], float4* to) {
+// Sums that outlive a tile, each thread its own words.
+__device__ __forceinline__ void add_sums(const float (&d)[32], float4* to, bool first) {
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    put(to + n * kGroupThreads, make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]),
-        kKeepShort);
+    const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
+    if (first) {
+      put(to + n * kGroupThreads, x, kKeepLong);
+    } else {
+      add(to + n * kGroupThreads, x, kKeepLong);
+    }
   }
 }
 __device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    const float4 x = get(from + n * kGroupThreads, kKeepShort);
+    const float4 x = get(from + n * kGroupThreads, kKeepLong);
     d[4 * n] = x.x;
     d[4 * n + 1] = x.y;
     d[4 * n + 2] = x.z;
@@ -318,43 +308,21 @@ __device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
   }
 }
 
-// A warpgroup's part of dQ of one tile: stored, added to what is there, or finished.
-__device__ __forceinline__ void add_d_q(const Params& p, const float (&d)[32], int sample, int head,
-                                        int query_tile, int group, bool first, bool last) {
+// Writes a warpgroup's part of dQ of one tile.
+__device__ __forceinline__ void write_d_q(const Params& p, const float (&d)[32], int sample,
+                                          int head, int first_query) {
   const int thread = threadIdx.x % kGroupThreads;
-  float4* sums =
-      p.d_q_sums +
-      ((std::int64_t{blockIdx.x} * p.query_tiles + query_tile) * 2 + group) * 8 * kGroupThreads +
-      thread;
-  if (!last) {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
-      if (first) {
-        put(sums + n * kGroupThreads, x, kKeepLong);
-      } else {
-        add(sums + n * kGroupThreads, x, kKeepLong);
-      }
-    }
-    return;
-  }
-  float4 old[8] = {};
-  if (!first) {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) old[n] = get(sums + n * kGroupThreads, kKeepLong);
-  }
-  const int query = query_tile * kTile + group * kGroupRows + thread / 32 * 16 + thread % 32 / 4;
+  const int query = first_query + thread / 32 * 16 + thread % 32 / 4;
   __nv_bfloat16* row = p.d_q + (std::int64_t{sample} * p.queries + query) * p.q_ld +
                        head * kHeadDim + 2 * (thread % 4);
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     if (query < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * n) =
-          pack(old[n].x + d[4 * n], old[n].y + d[4 * n + 1]);
+      *reinterpret_cast<std::uint32_t*>(row + 8 * n) = pack(d[4 * n], d[4 * n + 1]);
     }
     if (query + 8 < p.queries) {
       *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) =
-          pack(old[n].z + d[4 * n + 2], old[n].w + d[4 * n + 3]);
+          pack(d[4 * n + 2], d[4 * n + 3]);
     }
   }
 }
@@ -365,31 +333,18 @@ __device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, in
   }
 }
 
-// All query tiles of a chunk against one tile of keys.
+// All query tiles against one tile of keys.
 template <bool kCausal, bool kBias>
 __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const Item<kCausal>& item,
-                                         int chunk, int j, const Ring<kStages>& kv,
-                                         Ring<kStages>& ring, const CUtensorMap& d_k_map,
-                                         const CUtensorMap& d_v_map) {
+                                         int j, const float2* bias_table, float (&far_sums)[2],
+                                         const Ring<kStages>& kv, Ring<kStages>& ring,
+                                         const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
   const int column = 2 * (lane % 4);                 // of the tile's queries: the thread's first
   const int key = j * kTile + warp * 16 + lane / 4;  // likewise
-  const int end = item.end_query_tile(p, chunk);
-  int i = item.first_query_tile(p, chunk, j);
+  const int tiles = item.query_tiles_of(p, j);
 
-  float d_k[32], d_v[32];
-  float4* d_kv_sums =
-      p.d_kv_sums +
-      ((std::int64_t{blockIdx.x} * p.key_tiles + j) * 2 + group) * 16 * kGroupThreads +
-      threadIdx.x % kGroupThreads;
-  if (chunk == item.first_chunk(p, j)) {
-#pragma unroll
-    for (int n = 0; n < 32; ++n) d_k[n] = d_v[n] = 0;
-  } else {
-    get_sums(d_k, d_kv_sums);
-    get_sums(d_v, d_kv_sums + 8 * kGroupThreads);
-  }
-
+  float d_k[32] = {}, d_v[32] = {};
   const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
   const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
   const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
@@ -407,12 +362,8 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
   };
   barrier_wait(&shared.kv_full[kv.stage], kv.parity);
   start_scores(ring);
-  float d_q[32];
-  const auto put_away = [&](int query_tile) {
-    add_d_q(p, d_q, item.sample, item.head, query_tile, group, j == 0,
-            j == item.last_key_tile(query_tile));
-  };
-  while (true) {
+  for (int n = 0;; ++n) {
+    const int i = item.query_tile(p, j, n);
     // 1. dP^T = V dO^T, under the exponentials
     const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
     const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
@@ -437,14 +388,14 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
       }
     }
     if (kBias && on_band(j, i)) {
-      const float2* bias = shared.bias + (key - i * kTile - column + kDistances / 2);
+      const float2* bias = bias_table + (key - i * kTile - column + kDistances / 2);
       if (mask) {
         weights_tile<true, true>(s, stats, bias, 0, from);
       } else {
         weights_tile<true, false>(s, stats, bias, 0, from);
       }
     } else {
-      const float far = kBias ? shared.bias[j > i ? kDistances - 1 : 0].x : 0.0f;
+      const float far = kBias ? bias_table[j > i ? kDistances - 1 : 0].x : 0.0f;
       if (mask) {
         weights_tile<false, true>(s, stats, nullptr, far, from);
       } else {
@@ -454,7 +405,11 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     std::uint32_t weights[32], d_scores[32];
     wgmma_wait<0>();
     pin(dp);
-    score_gradients(s, dp, stats, weights, d_scores);
+    const float sum = score_gradients<kBias>(s, dp, stats, weights, d_scores);
+    if (kBias && !on_band(j, i)) {
+      far_sums[0] += j < i ? sum : 0;
+      far_sums[1] += j < i ? 0 : sum;
+    }
 
     // 3. dS to shared memory for dQ
     barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
@@ -484,12 +439,18 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     wgmma_commit();
     const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
     barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+    float d_q[32];
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
     }
     wgmma_commit();
+    float4* sums =
+        p.d_q_sums +
+        ((std::int64_t{blockIdx.x} * p.query_tiles + i) * 2 + group) * 8 * kGroupThreads +
+        threadIdx.x % kGroupThreads;
+    const bool first = j == 0, last = j == item.last_key_tile(i);
     wgmma_wait<0>();
     pin(d_k);
     pin(d_v);
@@ -500,23 +461,29 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     }
 
     // 5. The next scores start while dQ is put away.
-    if (i + 1 == end) break;
+    const auto put_away = [&] {
+      if (!last) {
+        add_sums(d_q, sums, first);
+        return;
+      }
+      if (!first) {
+        float old[32];
+        get_sums(old, sums);
+#pragma unroll
+        for (int e = 0; e < 32; ++e) d_q[e] += old[e];
+      }
+      write_d_q(p, d_q, item.sample, item.head, i * kTile + group * kGroupRows);
+    };
     ring.advance();
+    if (n + 1 == tiles) {
+      put_away();
+      break;
+    }
     start_scores(ring);
-    put_away(i);
-    ++i;
+    put_away();
   }
-  put_away(i);
-  ring.advance();
 
   const bool leader = threadIdx.x % kGroupThreads == 0;
-  if (chunk + 1 < p.chunks) {
-    put_sums(d_k, d_kv_sums);
-    put_sums(d_v, d_kv_sums + 8 * kGroupThreads);
-    named_barrier<kGroupThreads>(1 + group);
-    if (leader) barrier_arrive(&shared.kv_empty[kv.stage]);
-    return;
-  }
   // 6. dV through the memory of V, dK through that of K, when both warpgroups are done with them
   std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
   std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
@@ -541,21 +508,25 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
                                          const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
   const int group = threadIdx.x / kGroupThreads;
   Ring<kStages> kv, ring;  // `ring`: of queries, and of dS
+  Ring<2> slot;            // of the bias
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
-    if constexpr (kBias) {
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);  // nobody needs the last head's
-      for (int i = threadIdx.x; i < kDistances; i += 2 * kGroupThreads) {
-        const int d = i - kDistances / 2;
-        shared.bias[i] = make_float2(bias_at(p.bias, p.heads, item.head, d) * kLog2e,
-                                     bias_at(p.bias, p.heads, item.head, d - 1) * kLog2e);
-      }
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
+    if constexpr (kBias) barrier_wait(&shared.bias_full[slot.stage], slot.parity);
+    float far_sums[2] = {};  // of dS beyond the band: keys before, keys after the query
+    for (int j = 0; j < item.key_tiles; ++j) {
+      key_tile<kCausal, kBias>(p, shared, item, j, shared.bias[slot.stage], far_sums, kv, ring,
+                               d_k_map, d_v_map);
+      kv.advance();
     }
-    for (int chunk = 0; chunk < p.chunks; ++chunk) {
-      for (int j = 0; j < item.key_tiles_of(p, chunk); ++j) {
-        key_tile<kCausal, kBias>(p, shared, item, chunk, j, kv, ring, d_k_map, d_v_map);
-        kv.advance();
+
+    slot.advance();
+    if constexpr (kBias) {
+      for (float& sum : far_sums) {
+        for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      }
+      if (threadIdx.x % 32 == 0) {
+        p.d_far_sums[std::int64_t{index} * kConsumerWarps + threadIdx.x / 32] =
+            make_float2(far_sums[0], far_sums[1]);
       }
     }
 
@@ -592,6 +563,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.q_empty[i], kConsumerWarps);
       barrier_init(&shared.ds_full[i], kConsumerWarps);
       barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? kSumWarps : 0));
+      barrier_init(&shared.bias_full[i], kSumThreads);
     }
     fence_async();
   }
@@ -643,27 +615,48 @@ __global__ void __launch_bounds__(256)
   to[2] = sum;
 }
 
-// Sums over samples, then over the distances of each bucket; one block per head.
+// Sums over samples, then over the distances of each bucket; one block per head. far: sums beyond
+// the band, [b, h, 8].
 template <class T>
 __global__ void __launch_bounds__(1024)
     bias_gradient_kernel(const __grid_constant__ BiasParams bias, const float* __restrict__ sums,
-                         int batch, int heads, int buckets, bool add, T* __restrict__ d_bias) {
+                         const float2* __restrict__ far, int batch, int heads, int buckets,
+                         bool add, T* __restrict__ d_bias) {
   __shared__ float halves[2][kDistances];
+  __shared__ float far_sums[2][32];
   const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float sum = 0;
 #pragma unroll 4
   for (int b = part; b < batch; b += 2) {
     sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
   }
   halves[part][distance] = sum;
+  float2 of_far = {};
+  for (int i = threadIdx.x; i < batch * kConsumerWarps; i += 1024) {
+    const float2 x = far[(std::int64_t{i / kConsumerWarps} * heads + head) * kConsumerWarps +
+                         i % kConsumerWarps];
+    of_far = make_float2(of_far.x + x.x, of_far.y + x.y);
+  }
+  for (int step = 1; step < 32; step *= 2) {
+    of_far.x += __shfl_xor_sync(~0u, of_far.x, step);
+    of_far.y += __shfl_xor_sync(~0u, of_far.y, step);
+  }
+  if (lane == 0) {
+    far_sums[0][warp] = of_far.x;
+    far_sums[1][warp] = of_far.y;
+  }
   __syncthreads();
-  const int lane = threadIdx.x % 32;
-  for (int bucket = threadIdx.x / 32; bucket < buckets; bucket += 32) {
+  const int buckets_of_far[2] = {bias_bucket_of(bias, -kBiasBand), bias_bucket_of(bias, kBiasBand)};
+  for (int bucket = warp; bucket < buckets; bucket += 32) {
     float of_bucket = 0;
     for (int i = lane; i < kDistances; i += 32) {
       if (bias_bucket_of(bias, i - kDistances / 2) == bucket) {
         of_bucket += halves[0][i] + halves[1][i];
       }
+    }
+    for (int side = 0; side < 2; ++side) {
+      if (bucket == buckets_of_far[side]) of_bucket += far_sums[side][lane];
     }
     for (int step = 1; step < 32; step *= 2) of_bucket += __shfl_xor_sync(~0u, of_bucket, step);
     if (lane == 0) {
@@ -682,35 +675,18 @@ int blocks_for(const Attention& a) {
   return std::min(multiprocessors, a.batch * a.heads);
 }
 
-// How the queries are cut so that what the blocks go round and round over (queries, their output
-// gradients and dQ) stays in the L2 cache.
-struct Chunks {
-  int count, tiles;
-  Chunks(int query_tiles, int blocks) {
-    int device = 0, l2_bytes = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device);
-    const std::int64_t tile_bytes = std::int64_t{blocks} * 4 * kTileBytes;
-    const int most = std::max<int>(1, static_cast<int>(l2_bytes * 0.65 / tile_bytes));
-    count = (query_tiles + most - 1) / most;
-    tiles = (query_tiles + count - 1) / count;
-    count = (query_tiles + tiles - 1) / tiles;
-  }
-};
-
 // The parts of the workspace, in bytes from its start.
 struct Workspace {
-  std::int64_t stats, d_q_sums, d_kv_sums, d_bias_sums, bytes;
+  std::int64_t stats, d_q_sums, d_bias_sums, d_far_sums, bytes;
   explicit Workspace(const Attention& a) {
-    const std::int64_t query_tiles = (a.queries + kTile - 1) / kTile;
-    const std::int64_t key_tiles = (a.keys + kTile - 1) / kTile;
-    const std::int64_t items = std::int64_t{a.batch} * a.heads, blocks = blocks_for(a);
-    const bool cut = Chunks(static_cast<int>(query_tiles), static_cast<int>(blocks)).count > 1;
+    const std::int64_t rows = (a.queries + kTile - 1) / kTile * kTile;
+    const std::int64_t items = std::int64_t{a.batch} * a.heads;
+    const std::int64_t biased = a.bias.table == nullptr ? 0 : 1;
     stats = 0;
-    d_q_sums = stats + items * query_tiles * kTile * 2 * 4;
-    d_kv_sums = d_q_sums + blocks * query_tiles * kTile * kHeadDim * 4;
-    d_bias_sums = d_kv_sums + (cut ? blocks * key_tiles * kTile * kHeadDim * 2 * 4 : 0);
-    bytes = d_bias_sums + (a.bias.table == nullptr ? 0 : items * kDistances * 4);
+    d_q_sums = stats + items * rows * 2 * 4;
+    d_bias_sums = d_q_sums + std::int64_t{blocks_for(a)} * rows * kHeadDim * 4;
+    d_far_sums = d_bias_sums + biased * items * kDistances * 4;
+    bytes = d_far_sums + biased * items * kConsumerWarps * 8;
   }
 };
 
@@ -731,10 +707,6 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.queries = a.queries;
   p.keys = a.keys;
   p.query_tiles = (a.queries + kTile - 1) / kTile;
-  p.key_tiles = (a.keys + kTile - 1) / kTile;
-  const Chunks chunks(p.query_tiles, blocks_for(a));
-  p.chunks = chunks.count;
-  p.chunk_tiles = chunks.tiles;
   p.lengths = a.lengths;
   p.d_q = static_cast<__nv_bfloat16*>(b.d_q);
   p.d_k = static_cast<__nv_bfloat16*>(b.d_k);
@@ -743,8 +715,8 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.kv_ld = a.kv_ld;
   p.stats = stats;
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
-  p.d_kv_sums = reinterpret_cast<float4*>(bytes + parts.d_kv_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
+  p.d_far_sums = reinterpret_cast<float2*>(bytes + parts.d_far_sums);
   p.bias = bias_params(a.bias);
 
   const std::int64_t width = std::int64_t{a.heads} * kHeadDim;
@@ -777,14 +749,15 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   kernel<<<blocks_for(a), kThreads, shared, stream>>>(p, q_map, k_map, v_map, d_out_map, d_k_map,
                                                       d_v_map);
   if (biased && b.d_bias != nullptr) {
+    const auto reduce = [&]<class T>(T* d_bias) {
+      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, p.d_far_sums,
+                                                         a.batch, a.heads, a.bias.buckets,
+                                                         b.add_to_d_bias, d_bias);
+    };
     if (b.d_bias_f32) {
-      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
-                                                         a.bias.buckets, b.add_to_d_bias,
-                                                         static_cast<float*>(b.d_bias));
+      reduce(static_cast<float*>(b.d_bias));
     } else {
-      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
-                                                         a.bias.buckets, b.add_to_d_bias,
-                                                         static_cast<__nv_bfloat16*>(b.d_bias));
+      reduce(static_cast<__nv_bfloat16*>(b.d_bias));
     }
   }
   return cudaGetLastError();
