@@ -42,7 +42,6 @@ struct Shared {
              [kDistances];  // {bias of distance d, of d - 1} * log2(e); for this item and the next
   // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
   float blocks[kDistances / 8][64];
-  alignas(16) std::uint8_t zeros[16];
   std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
   std::uint64_t ds_full[kStages], ds_empty[kStages], bias_full[2];
 };
@@ -124,31 +123,42 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
 
 constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
 
-// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks, four blocks at
-// a time; each diagonal belongs to one warp throughout, and each element of its sum to one thread.
+// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
+// that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
+// w - 16. So each distance belongs to one warp throughout, and each element of its sum to one
+// thread; and all diagonals have 16 blocks, loaded together.
 __device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
                                            int warp, int lane) {
-  const int lane_at = lane % 8 * 128;
-  const std::uint32_t ds_at = shared_address(ds), zeros_at = shared_address(shared.zeros);
-  // A warp has the distances base + d of one remainder by 3; base is -16, 0 or 16.
-  for (int d = -15 + (warp + 3 - (base + 33) % 3) % 3; d < 16; d += kSumWarps) {
-    float2 sum[2] = {};
-    const int blocks = 16 - abs(d), first_query = max(-d, 0);
-    for (int step = lane / 8; step - lane / 8 < blocks; step += 4) {
-      const int query = first_query + step, key = query + d;
-      const std::uint32_t at =
-          ds_at + query / 8 * kTileBytes + key * 1024 + lane_at + ((query ^ lane) % 8) * 16;
-      std::uint32_t a[4];
-      load_matrices(a, step < blocks ? at : zeros_at);
+  const std::uint32_t ds_at = shared_address(ds) + lane % 8 * 128;
+#pragma unroll 1
+  for (int w = warp; w < 16; w += kSumWarps) {
+    std::uint32_t a[4][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum[i % 2].x += __uint_as_float(a[i] << 16);
-        sum[i % 2].y += __uint_as_float(a[i] & 0xffff0000u);
-      }
+    for (int step = 0; step < 4; ++step) {
+      const unsigned query = 4 * step + lane / 8, key = (query + w) % 16;
+      load_matrices(a[step],
+                    ds_at + query / 8 * kTileBytes + key * 1024 + ((query ^ lane) % 8) * 16);
     }
-    float2& to = reinterpret_cast<float2*>(shared.blocks[base + d + 32])[lane];
-    to.x += sum[0].x + sum[1].x;
-    to.y += sum[0].y + sum[1].y;
+    float2 all[2] = {}, near[2] = {};
+#pragma unroll
+    for (int block = 0; block < 16; ++block) {
+      const float inside = block < 16 - w ? 1.0f : 0.0f;
+      const std::uint32_t pair = a[block / 4][block % 4];
+      const float low = __uint_as_float(pair << 16), high = __uint_as_float(pair & 0xffff0000u);
+      float2 &all_sum = all[block % 2], &near_sum = near[block % 2];
+      all_sum.x += low;
+      all_sum.y += high;
+      near_sum.x = fmaf(inside, low, near_sum.x);
+      near_sum.y = fmaf(inside, high, near_sum.y);
+    }
+    float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
+    const float2 inner = make_float2(near[0].x + near[1].x, near[0].y + near[1].y);
+    to->x += inner.x;
+    to->y += inner.y;
+    if (w == 0) continue;
+    to -= 16 * 32;
+    to->x += all[0].x + all[1].x - inner.x;
+    to->y += all[0].y + all[1].y - inner.y;
   }
 }
 
@@ -171,7 +181,6 @@ template <bool kCausal>
 __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
                                                   int lane) {
   const int thread = warp * 32 + lane;
-  if (thread < 16) shared.zeros[thread] = 0;
   build_bias(p, shared, blockIdx.x, 0, thread);
   Ring<kStages> ring;
   Ring<2> slot;
@@ -624,6 +633,7 @@ __global__ void __launch_bounds__(1024)
                          bool add, T* __restrict__ d_bias) {
   __shared__ float halves[2][kDistances];
   __shared__ float far_sums[2][32];
+  __shared__ std::uint8_t bucket_of[kDistances];
   const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float sum = 0;
@@ -632,6 +642,7 @@ __global__ void __launch_bounds__(1024)
     sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
   }
   halves[part][distance] = sum;
+  bucket_of[distance] = static_cast<std::uint8_t>(bias_bucket_of(bias, distance - kDistances / 2));
   float2 of_far = {};
   for (int i = threadIdx.x; i < batch * kConsumerWarps; i += 1024) {
     const float2 x = far[(std::int64_t{i / kConsumerWarps} * heads + head) * kConsumerWarps +
@@ -647,13 +658,11 @@ __global__ void __launch_bounds__(1024)
     far_sums[1][warp] = of_far.y;
   }
   __syncthreads();
-  const int buckets_of_far[2] = {bias_bucket_of(bias, -kBiasBand), bias_bucket_of(bias, kBiasBand)};
+  const int buckets_of_far[2] = {bucket_of[0], bucket_of[kDistances - 1]};
   for (int bucket = warp; bucket < buckets; bucket += 32) {
     float of_bucket = 0;
     for (int i = lane; i < kDistances; i += 32) {
-      if (bias_bucket_of(bias, i - kDistances / 2) == bucket) {
-        of_bucket += halves[0][i] + halves[1][i];
-      }
+      if (bucket_of[i] == bucket) of_bucket += halves[0][i] + halves[1][i];
     }
     for (int side = 0; side < 2; ++side) {
       if (bucket == buckets_of_far[side]) of_bucket += far_sums[side][lane];
