@@ -38,12 +38,12 @@ struct Shared {
   alignas(1024) std::uint8_t d_out[kStages][kTileBytes];
   alignas(1024) std::uint8_t ds[kStages][2][kTileBytes];  // [query half][keys, 64 queries]
   float4 stats[kStages][kTile / 2];  // of queries 2i and 2i + 1: {lse, lse, D, D}, lse * log2(e)
-  float2 bias[kDistances];           // {bias of distance d, of d - 1} * log2(e)
+  float2 bias[2]
+             [kDistances];  // {bias of distance d, of d - 1} * log2(e); for this item and the next
   // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
   float blocks[kDistances / 8][64];
-  float far[3][2];  // sums of dS beyond the band, by warp: keys before, keys after the query
   std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
-  std::uint64_t ds_full[kStages], ds_empty[kStages];
+  std::uint64_t ds_full[kStages], ds_empty[kStages], bias_full[2];
 };
 
 struct Params {
@@ -54,6 +54,7 @@ struct Params {
   const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
   float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
   float* d_bias_sums;  // [b, h, kDistances]
+  float2* d_far_sums;  // [b, h, 8 warps]: keys before, keys after the query
   BiasParams bias;
 };
 
@@ -68,8 +69,13 @@ struct Item {
     key_tiles = (keys + kTile - 1) / kTile;
     if (kCausal) key_tiles = min(key_tiles, p.query_tiles);  // later keys are seen by nobody
   }
-  __device__ __forceinline__ int first_query_tile(int key_tile) const {
-    return kCausal ? key_tile : 0;
+  // The query tiles that see a tile of keys, and the n-th of them: forth for even tiles of keys,
+  // back for odd ones, so that what was used last is used next and still in the L2 cache.
+  __device__ __forceinline__ int query_tiles_of(const Params& p, int key_tile) const {
+    return p.query_tiles - (kCausal ? key_tile : 0);
+  }
+  __device__ __forceinline__ int query_tile(const Params& p, int key_tile, int n) const {
+    return key_tile % 2 == 0 ? (kCausal ? key_tile + n : n) : p.query_tiles - 1 - n;
   }
   __device__ __forceinline__ int last_key_tile(int query_tile) const {
     return kCausal ? min(query_tile, key_tiles - 1) : key_tiles - 1;
@@ -97,7 +103,8 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUte
       load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
       load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
       kv.advance();
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
+        const int i = item.query_tile(p, j, n);
         barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
         full = &shared.q_full[q.stage];
         barrier_expect(full, 2 * kTileBytes + kStatsBytes);
@@ -118,53 +125,55 @@ constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
 
 // Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
 // that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
-// w - 16. So each distance belongs to one warp throughout, and each of its elements to one thread.
-// The matrix unit adds: blocks side by side, times two identities on top of each other.
+// w - 16. So each distance belongs to one warp throughout, and each element of its sum to one
+// thread; and all diagonals have 16 blocks, loaded together.
 __device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
                                            int warp, int lane) {
-  constexpr std::uint32_t kOneLow = 0x3f80, kOneHigh = 0x3f800000;
-  const std::uint32_t identity =  // of rows 2 (lane % 4) + {0, 1}, column lane / 4
-      lane / 8 == lane % 4 ? (lane / 4 % 2 == 0 ? kOneLow : kOneHigh) : 0;
+  const std::uint32_t ds_at = shared_address(ds) + lane % 8 * 128;
+#pragma unroll 1
   for (int w = warp; w < 16; w += kSumWarps) {
-    float near[4] = {}, wrapped[4] = {};
+    std::uint32_t a[4][4];
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      const int query_block = 4 * step + lane / 8;
-      const int key = (query_block + w) % 16 * 8 + lane % 8;
-      std::uint32_t a[4];
-      load_matrices(a, shared_address(ds) + query_block / 8 * kTileBytes + key * 128 +
-                           ((query_block % 8) ^ (key % 8)) * 16);
-      const int inside = 16 - w - 4 * step;  // blocks of this step before the wrap
-      mma(near, inside > 0 ? a[0] : 0, inside > 1 ? a[1] : 0, inside > 2 ? a[2] : 0,
-          inside > 3 ? a[3] : 0, identity, identity);
-      mma(wrapped, inside > 0 ? 0 : a[0], inside > 1 ? 0 : a[1], inside > 2 ? 0 : a[2],
-          inside > 3 ? 0 : a[3], identity, identity);
+      const unsigned query = 4 * step + lane / 8, key = (query + w) % 16;
+      load_matrices(a[step],
+                    ds_at + query / 8 * kTileBytes + key * 1024 + ((query ^ lane) % 8) * 16);
+    }
+    float2 all[2] = {}, near[2] = {};
+#pragma unroll
+    for (int block = 0; block < 16; ++block) {
+      const float inside = block < 16 - w ? 1.0f : 0.0f;
+      const std::uint32_t pair = a[block / 4][block % 4];
+      const float low = __uint_as_float(pair << 16), high = __uint_as_float(pair & 0xffff0000u);
+      float2 &all_sum = all[block % 2], &near_sum = near[block % 2];
+      all_sum.x += low;
+      all_sum.y += high;
+      near_sum.x = fmaf(inside, low, near_sum.x);
+      near_sum.y = fmaf(inside, high, near_sum.y);
     }
     float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
-    float2 sum = *to;
-    *to = make_float2(sum.x + (near[0] + near[2]), sum.y + (near[1] + near[3]));
+    const float2 inner = make_float2(near[0].x + near[1].x, near[0].y + near[1].y);
+    to->x += inner.x;
+    to->y += inner.y;
     if (w == 0) continue;
     to -= 16 * 32;
-    sum = *to;
-    *to = make_float2(sum.x + (wrapped[0] + wrapped[2]), sum.y + (wrapped[1] + wrapped[3]));
+    to->x += all[0].x + all[1].x - inner.x;
+    to->y += all[0].y + all[1].y - inner.y;
   }
 }
 
-// Adds a warp's share of a whole tile to `sums`: row sums of matrices of any order.
-__device__ __forceinline__ void add_tile(const std::uint8_t* ds, int warp, int lane,
-                                         float (&sums)[4]) {
-  constexpr std::uint32_t kOnes = 0x3f803f80;
-#pragma unroll 4
-  for (int i = warp; i < 2 * kTileBytes / 512; i += kSumWarps) {
-    const uint4 a = *reinterpret_cast<const uint4*>(ds + (i * 32 + lane) * 16);
-    mma(sums, a.x, a.y, a.z, a.w, kOnes, kOnes);
+// The bias by distance of an item that will come, if it comes.
+__device__ __forceinline__ void build_bias(const Params& p, Shared& shared, int index, int slot,
+                                           int thread) {
+  if (index < p.batch * p.heads) {
+    const int head = index % p.heads;
+    for (int i = thread; i < kDistances; i += kSumThreads) {
+      const int d = i - kDistances / 2;
+      shared.bias[slot][i] = make_float2(bias_at(p.bias, p.heads, head, d) * kLog2e,
+                                         bias_at(p.bias, p.heads, head, d - 1) * kLog2e);
+    }
   }
-}
-
-__device__ __forceinline__ float total(const float (&sums)[4]) {
-  float x = sums[0] + sums[2];
-  for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
+  barrier_arrive(&shared.bias_full[slot]);
 }
 
 // Warp 0 to 2 of those that sum.
@@ -172,30 +181,28 @@ template <bool kCausal>
 __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
                                                   int lane) {
   const int thread = warp * 32 + lane;
+  build_bias(p, shared, blockIdx.x, 0, thread);
   Ring<kStages> ring;
+  Ring<2> slot;
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
+    // All tiles of the item before have come through here: nobody reads its bias any more.
+    slot.advance();
+    build_bias(p, shared, index + gridDim.x, slot.stage, thread);
     for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
     named_barrier<kSumThreads>(kSumBarrier);
-    float before[4] = {}, after[4] = {};
     for (int j = 0; j < item.key_tiles; ++j) {
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
+      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
+        const int i = item.query_tile(p, j, n);
         barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-        const std::uint8_t* ds = shared.ds[ring.stage][0];
         if (on_band(j, i)) {
-          add_blocks(shared, ds, (j - i) * (kTile / 8), warp, lane);
-        } else if (j < i) {
-          add_tile(ds, warp, lane, before);
-        } else {
-          add_tile(ds, warp, lane, after);
+          add_blocks(shared, shared.ds[ring.stage][0], (j - i) * (kTile / 8), warp, lane);
         }
         __syncwarp();
         if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
         ring.advance();
       }
     }
-    shared.far[warp][0] = total(before);
-    shared.far[warp][1] = total(after);
     named_barrier<kSumThreads>(kSumBarrier);
     // Distance 8 D + r has r = key - query inside blocks of distance D, and r - 8 in those of D
     // + 1.
@@ -209,10 +216,6 @@ __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& share
         const int block = i / 8 + (same ? 0 : 1), key = query + r - (same ? 0 : 8);
         if (block < kDistances / 8) sum += shared.blocks[block][key * 8 + query];
       }
-      const int side = i == 0 ? 0 : 1;
-      if (i == 0 || i == kDistances - 1) {
-        sum += shared.far[0][side] + shared.far[1][side] + shared.far[2][side];
-      }
       to[i] = sum;
     }
     named_barrier<kSumThreads>(kSumBarrier);
@@ -221,13 +224,11 @@ __device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& share
 
 // --- The warpgroups that multiply ----------------------------------------------------------------
 
-// From S^T and dP^T of a tile to P and dS as bf16 operands. Rows r and r + 8 of a thread are keys,
-// columns are queries. `bias` points to the distance of the thread's first element; `from` are the
-// first columns (less the thread's own) that see the rows' keys.
+// S^T of a tile to P, in place. Rows r and r + 8 of a thread are keys, columns are queries. `bias`
+// points to the distance of the thread's first element; `from` are the first columns (less the
+// thread's own) that see the rows' keys.
 template <bool kBand, bool kMask>
-__device__ __forceinline__ void weights_tile(const float (&s)[64], const float (&dp)[64],
-                                             std::uint32_t (&weights)[32],
-                                             std::uint32_t (&d_scores)[32], const float4* stats,
+__device__ __forceinline__ void weights_tile(float (&s)[64], const float4* stats,
                                              const float2* bias, float far, const int (&from)[2]) {
   // Going 8 keys and 8 queries further leaves the distance as it is: row r + 8 uses the biases
   // that row r had one step before.
@@ -235,31 +236,49 @@ __device__ __forceinline__ void weights_tile(const float (&s)[64], const float (
   if constexpr (kBand) before = bias[8];
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
-    const float4 st = stats[4 * n];
+    const float2 lse = *reinterpret_cast<const float2*>(stats + 4 * n);
     float shift[4];
     if constexpr (kBand) {
       const float2 now = bias[-8 * n];
-      shift[0] = now.x - st.x;
-      shift[1] = now.y - st.y;
-      shift[2] = before.x - st.x;
-      shift[3] = before.y - st.y;
+      shift[0] = now.x - lse.x;
+      shift[1] = now.y - lse.y;
+      shift[2] = before.x - lse.x;
+      shift[3] = before.y - lse.y;
       before = now;
     } else {
-      shift[0] = shift[2] = far - st.x;
-      shift[1] = shift[3] = far - st.y;
+      shift[0] = shift[2] = far - lse.x;
+      shift[1] = shift[3] = far - lse.y;
     }
-    float w[4], d[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      w[i] = exp2_fast(fmaf(s[4 * n + i], kLog2e, shift[i]));
-      if (kMask && 8 * n + i % 2 < from[i / 2]) w[i] = 0;  // the place for other masks
-      d[i] = w[i] * (dp[4 * n + i] - (i % 2 == 0 ? st.z : st.w));
+      float& x = s[4 * n + i];
+      x = exp2_fast(fmaf(x, kLog2e, shift[i]));
+      if (kMask && 8 * n + i % 2 < from[i / 2]) x = 0;  // the place for other masks
     }
-    weights[2 * n] = pack(w[0], w[1]);
-    weights[2 * n + 1] = pack(w[2], w[3]);
+  }
+}
+
+// P and dP^T to P and dS as bf16 operands. Returns the sum of dS if asked for.
+template <bool kSum>
+__device__ __forceinline__ float score_gradients(const float (&w)[64], const float (&dp)[64],
+                                                 const float4* stats, std::uint32_t (&weights)[32],
+                                                 std::uint32_t (&d_scores)[32]) {
+  float sums[2] = {};
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    const float2 row_sums = *(reinterpret_cast<const float2*>(stats + 4 * n) + 1);  // D
+    float d[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      d[i] = w[4 * n + i] * (dp[4 * n + i] - (i % 2 == 0 ? row_sums.x : row_sums.y));
+      if constexpr (kSum) sums[i % 2] += d[i];
+    }
+    weights[2 * n] = pack(w[4 * n], w[4 * n + 1]);
+    weights[2 * n + 1] = pack(w[4 * n + 2], w[4 * n + 3]);
     d_scores[2 * n] = pack(d[0], d[1]);
     d_scores[2 * n + 1] = pack(d[2], d[3]);
   }
+  return sums[0] + sums[1];
 }
 
 // Writes a warpgroup's [64, 64] accumulator as bf16 to a tile.
@@ -275,43 +294,44 @@ __device__ __forceinline__ void stage_tile(const float (&d)[32], const std::uint
   }
 }
 
-// A warpgroup's part of dQ of one tile: stored, added to what is there, or finished.
-__device__ __forceinline__ void add_d_q(const Params& p, const float (&d)[32], int sample, int head,
-                                        int query_tile, int group, bool first, bool last) {
-  const int thread = threadIdx.x % kGroupThreads;
-  float4* sums =
-      p.d_q_sums +
-      ((std::int64_t{blockIdx.x} * p.query_tiles + query_tile) * 2 + group) * 8 * kGroupThreads +
-      thread;
-  if (!last) {
+// Sums that outlive a tile, each thread its own words.
+__device__ __forceinline__ void add_sums(const float (&d)[32], float4* to, bool first) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
-      if (first) {
-        put(sums + n * kGroupThreads, x, kKeepLong);
-      } else {
-        add(sums + n * kGroupThreads, x, kKeepLong);
-      }
+  for (int n = 0; n < 8; ++n) {
+    const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
+    if (first) {
+      put(to + n * kGroupThreads, x, kKeepLong);
+    } else {
+      add(to + n * kGroupThreads, x, kKeepLong);
     }
-    return;
   }
-  float4 old[8] = {};
-  if (!first) {
+}
+__device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) old[n] = get(sums + n * kGroupThreads, kKeepLong);
+  for (int n = 0; n < 8; ++n) {
+    const float4 x = get(from + n * kGroupThreads, kKeepLong);
+    d[4 * n] = x.x;
+    d[4 * n + 1] = x.y;
+    d[4 * n + 2] = x.z;
+    d[4 * n + 3] = x.w;
   }
-  const int query = query_tile * kTile + group * kGroupRows + thread / 32 * 16 + thread % 32 / 4;
+}
+
+// Writes a warpgroup's part of dQ of one tile.
+__device__ __forceinline__ void write_d_q(const Params& p, const float (&d)[32], int sample,
+                                          int head, int first_query) {
+  const int thread = threadIdx.x % kGroupThreads;
+  const int query = first_query + thread / 32 * 16 + thread % 32 / 4;
   __nv_bfloat16* row = p.d_q + (std::int64_t{sample} * p.queries + query) * p.q_ld +
                        head * kHeadDim + 2 * (thread % 4);
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     if (query < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * n) =
-          pack(old[n].x + d[4 * n], old[n].y + d[4 * n + 1]);
+      *reinterpret_cast<std::uint32_t*>(row + 8 * n) = pack(d[4 * n], d[4 * n + 1]);
     }
     if (query + 8 < p.queries) {
       *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) =
-          pack(old[n].z + d[4 * n + 2], old[n].w + d[4 * n + 3]);
+          pack(d[4 * n + 2], d[4 * n + 3]);
     }
   }
 }
@@ -322,151 +342,204 @@ __device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, in
   }
 }
 
+// All query tiles against one tile of keys.
+template <bool kCausal, bool kBias>
+__device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const Item<kCausal>& item,
+                                         int j, const float2* bias_table, float (&far_sums)[2],
+                                         const Ring<kStages>& kv, Ring<kStages>& ring,
+                                         const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int column = 2 * (lane % 4);                 // of the tile's queries: the thread's first
+  const int key = j * kTile + warp * 16 + lane / 4;  // likewise
+  const int tiles = item.query_tiles_of(p, j);
+
+  float d_k[32] = {}, d_v[32] = {};
+  const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
+  const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
+  const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
+  float s[64];
+  // S^T = K Q^T, asynchronously.
+  const auto start_scores = [&](const Ring<kStages>& at) {
+    const std::uint64_t q_desc = tile_descriptor(shared.q[at.stage]);
+    barrier_wait(&shared.q_full[at.stage], at.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+      wgmma_ss<0, 0>(s, k_desc + half + k, q_desc + k, k > 0);
+    }
+    wgmma_commit();
+  };
+  barrier_wait(&shared.kv_full[kv.stage], kv.parity);
+  start_scores(ring);
+  for (int n = 0;; ++n) {
+    const int i = item.query_tile(p, j, n);
+    // 1. dP^T = V dO^T, under the exponentials
+    const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
+    const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
+    float dp[64];
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
+      wgmma_ss<0, 0>(dp, v_desc + half + k, d_out_desc + k, k > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    pin(s);
+
+    // 2. P, then dS
+    const float4* stats = shared.stats[ring.stage] + lane % 4;
+    const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
+    int from[2] = {0, 0};
+    if (mask) {
+      for (int r = 0; r < 2; ++r) {
+        if (kCausal) from[r] = key + 8 * r - i * kTile - column;
+        if (key + 8 * r >= item.keys) from[r] = kTile;
+      }
+    }
+    if (kBias && on_band(j, i)) {
+      const float2* bias = bias_table + (key - i * kTile - column + kDistances / 2);
+      if (mask) {
+        weights_tile<true, true>(s, stats, bias, 0, from);
+      } else {
+        weights_tile<true, false>(s, stats, bias, 0, from);
+      }
+    } else {
+      const float far = kBias ? bias_table[j > i ? kDistances - 1 : 0].x : 0.0f;
+      if (mask) {
+        weights_tile<false, true>(s, stats, nullptr, far, from);
+      } else {
+        weights_tile<false, false>(s, stats, nullptr, far, from);
+      }
+    }
+    std::uint32_t weights[32], d_scores[32];
+    wgmma_wait<0>();
+    pin(dp);
+    const float sum = score_gradients<kBias>(s, dp, stats, weights, d_scores);
+    if (kBias && !on_band(j, i)) {
+      far_sums[0] += j < i ? sum : 0;
+      far_sums[1] += j < i ? 0 : sum;
+    }
+
+    // 3. dS to shared memory for dQ
+    barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
+    const std::uint32_t ds_at =
+        shared_address(shared.ds[ring.stage][0]) + (warp * 16 + lane % 16) * 128;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      store_matrices(ds_at + k / 4 * kTileBytes + (((2 * k + lane / 16) ^ lane) % 8) * 16,
+                     d_scores + 4 * k);
+    }
+    fence_async();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.ds_full[ring.stage]);
+
+    // 4. dV += P^T dO and dK += dS^T Q, then dQ = dS K when both warpgroups have written dS
+    pin(d_k);
+    pin(d_v);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_rs<1>(d_v, weights + 4 * k, d_out_desc + k * kStepRows, true);
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_rs<1>(d_k, d_scores + 4 * k, q_desc + k * kStepRows, true);
+    }
+    wgmma_commit();
+    const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
+    barrier_wait(&shared.ds_full[ring.stage], ring.parity);
+    float d_q[32];
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
+    }
+    wgmma_commit();
+    float4* sums =
+        p.d_q_sums +
+        ((std::int64_t{blockIdx.x} * p.query_tiles + i) * 2 + group) * 8 * kGroupThreads +
+        threadIdx.x % kGroupThreads;
+    const bool first = j == 0, last = j == item.last_key_tile(i);
+    wgmma_wait<0>();
+    pin(d_k);
+    pin(d_v);
+    pin(d_q);
+    if (lane == 0) {
+      barrier_arrive(&shared.q_empty[ring.stage]);
+      barrier_arrive(&shared.ds_empty[ring.stage]);
+    }
+
+    // 5. The next scores start while dQ is put away.
+    const auto put_away = [&] {
+      if (!last) {
+        add_sums(d_q, sums, first);
+        return;
+      }
+      if (!first) {
+        float old[32];
+        get_sums(old, sums);
+#pragma unroll
+        for (int e = 0; e < 32; ++e) d_q[e] += old[e];
+      }
+      write_d_q(p, d_q, item.sample, item.head, i * kTile + group * kGroupRows);
+    };
+    ring.advance();
+    if (n + 1 == tiles) {
+      put_away();
+      break;
+    }
+    start_scores(ring);
+    put_away();
+  }
+
+  const bool leader = threadIdx.x % kGroupThreads == 0;
+  // 6. dV through the memory of V, dK through that of K, when both warpgroups are done with them
+  std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
+  std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
+  named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
+  stage_tile(d_v, d_v_tile, warp, lane);
+  stage_tile(d_k, d_k_tile, warp, lane);
+  fence_async();
+  named_barrier<kGroupThreads>(1 + group);
+  if (leader) {
+    const int key0 = j * kTile + group * kGroupRows;
+    store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+    store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
+    stores_commit();
+    stores_wait_read();
+    barrier_arrive(&shared.kv_empty[kv.stage]);
+  }
+  __syncwarp();
+}
+
 template <bool kCausal, bool kBias>
 __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
                                          const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
-  const bool leader = threadIdx.x % kGroupThreads == 0;
-  const int row = warp * 16 + lane / 4;  // of the tile's keys: the thread's first
-  const int column = 2 * (lane % 4);     // of the tile's queries, likewise
-  Ring<kStages> kv, ring;                // `ring`: of queries, and of dS
+  const int group = threadIdx.x / kGroupThreads;
+  Ring<kStages> kv, ring;  // `ring`: of queries, and of dS
+  Ring<2> slot;            // of the bias
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
-    if constexpr (kBias) {
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);  // nobody needs the last head's
-      for (int i = threadIdx.x; i < kDistances; i += 2 * kGroupThreads) {
-        const int d = i - kDistances / 2;
-        shared.bias[i] = make_float2(bias_at(p.bias, p.heads, item.head, d) * kLog2e,
-                                     bias_at(p.bias, p.heads, item.head, d - 1) * kLog2e);
-      }
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
-    }
+    if constexpr (kBias) barrier_wait(&shared.bias_full[slot.stage], slot.parity);
+    float far_sums[2] = {};  // of dS beyond the band: keys before, keys after the query
     for (int j = 0; j < item.key_tiles; ++j) {
-      float d_k[32], d_v[32];
-#pragma unroll
-      for (int i = 0; i < 32; ++i) d_k[i] = d_v[i] = 0;
-      barrier_wait(&shared.kv_full[kv.stage], kv.parity);
-      const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
-      const std::uint64_t v_desc = tile_descriptor(shared.v[kv.stage]);
-      const int half = group * (kTileBytes / 2 >> 4);  // this warpgroup's rows
-      const int key = j * kTile + row;
-      for (int i = item.first_query_tile(j); i < p.query_tiles; ++i) {
-        // 1. S^T = K Q^T and dP^T = V dO^T
-        const std::uint64_t q_desc = tile_descriptor(shared.q[ring.stage]);
-        const std::uint64_t d_out_desc = tile_descriptor(shared.d_out[ring.stage]);
-        float s[64], dp[64];
-        barrier_wait(&shared.q_full[ring.stage], ring.parity);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
-          wgmma_ss<0, 0>(s, k_desc + half + k, q_desc + k, k > 0);
-        }
-        wgmma_commit();
-#pragma unroll
-        for (int k = 0; k < 4 * kStepColumns; k += kStepColumns) {
-          wgmma_ss<0, 0>(dp, v_desc + half + k, d_out_desc + k, k > 0);
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(s);
-        pin(dp);
-
-        // 2. P and dS
-        std::uint32_t weights[32], d_scores[32];
-        const float4* stats = shared.stats[ring.stage] + lane % 4;
-        const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
-        int from[2] = {0, 0};
-        if (mask) {
-          for (int r = 0; r < 2; ++r) {
-            if (kCausal) from[r] = key + 8 * r - i * kTile - column;
-            if (key + 8 * r >= item.keys) from[r] = kTile;
-          }
-        }
-        if (kBias && on_band(j, i)) {
-          const float2* bias = shared.bias + (key - i * kTile - column + kDistances / 2);
-          if (mask) {
-            weights_tile<true, true>(s, dp, weights, d_scores, stats, bias, 0, from);
-          } else {
-            weights_tile<true, false>(s, dp, weights, d_scores, stats, bias, 0, from);
-          }
-        } else {
-          const float far = kBias ? shared.bias[j > i ? kDistances - 1 : 0].x : 0.0f;
-          if (mask) {
-            weights_tile<false, true>(s, dp, weights, d_scores, stats, nullptr, far, from);
-          } else {
-            weights_tile<false, false>(s, dp, weights, d_scores, stats, nullptr, far, from);
-          }
-        }
-
-        // 3. dS to shared memory for dQ
-        barrier_wait(&shared.ds_empty[ring.stage], ring.parity ^ 1);
-        const std::uint32_t ds_at =
-            shared_address(shared.ds[ring.stage][0]) + (warp * 16 + lane % 16) * 128;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          store_matrices(ds_at + k / 4 * kTileBytes + (((2 * k + lane / 16) ^ lane) % 8) * 16,
-                         d_scores + 4 * k);
-        }
-        fence_async();
-        __syncwarp();
-        if (lane == 0) barrier_arrive(&shared.ds_full[ring.stage]);
-
-        // 4. dV += P^T dO, dK += dS^T Q, dQ = dS K
-        pin(d_k);
-        pin(d_v);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_rs<1>(d_v, weights + 4 * k, d_out_desc + k * kStepRows, true);
-        }
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_rs<1>(d_k, d_scores + 4 * k, q_desc + k * kStepRows, true);
-        }
-        wgmma_commit();
-        const std::uint64_t ds_desc = tile_descriptor(shared.ds[ring.stage][group]);
-        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-        float d_q[32];
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          wgmma_ss<1, 1>(d_q, ds_desc + k * kStepRows, k_desc + k * kStepRows, k > 0);
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(d_k);
-        pin(d_v);
-        pin(d_q);
-        if (lane == 0) {
-          barrier_arrive(&shared.q_empty[ring.stage]);
-          barrier_arrive(&shared.ds_empty[ring.stage]);
-        }
-        ring.advance();
-        add_d_q(p, d_q, item.sample, item.head, i, group, j == 0, j == item.last_key_tile(i));
-      }
-
-      // 5. dV through the memory of V, dK through that of K, when both warpgroups are done with
-      // them
-      std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
-      std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
-      named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
-      stage_tile(d_v, d_v_tile, warp, lane);
-      stage_tile(d_k, d_k_tile, warp, lane);
-      fence_async();
-      named_barrier<kGroupThreads>(1 + group);
-      if (leader) {
-        const int key0 = j * kTile + group * kGroupRows;
-        store_tile(&d_v_map, d_v_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
-        store_tile(&d_k_map, d_k_tile, item.head * kHeadDim, key0, item.sample, kKeepShort);
-        stores_commit();
-        stores_wait_read();
-        barrier_arrive(&shared.kv_empty[kv.stage]);
-      }
-      __syncwarp();
+      key_tile<kCausal, kBias>(p, shared, item, j, shared.bias[slot.stage], far_sums, kv, ring,
+                               d_k_map, d_v_map);
       kv.advance();
     }
 
-    // 6. What no tile wrote
+    slot.advance();
+    if constexpr (kBias) {
+      for (float& sum : far_sums) {
+        for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      }
+      if (threadIdx.x % 32 == 0) {
+        p.d_far_sums[std::int64_t{index} * kConsumerWarps + threadIdx.x / 32] =
+            make_float2(far_sums[0], far_sums[1]);
+      }
+    }
+
+    // What no tile wrote
     const int rest = p.keys - item.key_tiles * kTile;
     if (rest > 0) {
       __nv_bfloat16* to = group == 0 ? p.d_k : p.d_v;
@@ -489,9 +562,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                     const __grid_constant__ CUtensorMap d_out_map,
                     const __grid_constant__ CUtensorMap d_k_map,
                     const __grid_constant__ CUtensorMap d_v_map) {
-  extern __shared__ std::uint8_t raw[];
-  Shared& shared =
-      *reinterpret_cast<Shared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  extern __shared__ __align__(1024) std::uint8_t raw[];
+  Shared& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&shared.kv_full[i], 1);
@@ -500,6 +572,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.q_empty[i], kConsumerWarps);
       barrier_init(&shared.ds_full[i], kConsumerWarps);
       barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? kSumWarps : 0));
+      barrier_init(&shared.bias_full[i], kSumThreads);
     }
     fence_async();
   }
@@ -551,27 +624,48 @@ __global__ void __launch_bounds__(256)
   to[2] = sum;
 }
 
-// Sums over samples, then over the distances of each bucket; one block per head.
+// Sums over samples, then over the distances of each bucket; one block per head. far: sums beyond
+// the band, [b, h, 8].
 template <class T>
 __global__ void __launch_bounds__(1024)
     bias_gradient_kernel(const __grid_constant__ BiasParams bias, const float* __restrict__ sums,
-                         int batch, int heads, int buckets, bool add, T* __restrict__ d_bias) {
+                         const float2* __restrict__ far, int batch, int heads, int buckets,
+                         bool add, T* __restrict__ d_bias) {
   __shared__ float halves[2][kDistances];
+  __shared__ float far_sums[2][32];
+  __shared__ std::uint8_t bucket_of[kDistances];
   const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float sum = 0;
 #pragma unroll 4
   for (int b = part; b < batch; b += 2) {
     sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
   }
   halves[part][distance] = sum;
+  bucket_of[distance] = static_cast<std::uint8_t>(bias_bucket_of(bias, distance - kDistances / 2));
+  float2 of_far = {};
+  for (int i = threadIdx.x; i < batch * kConsumerWarps; i += 1024) {
+    const float2 x = far[(std::int64_t{i / kConsumerWarps} * heads + head) * kConsumerWarps +
+                         i % kConsumerWarps];
+    of_far = make_float2(of_far.x + x.x, of_far.y + x.y);
+  }
+  for (int step = 1; step < 32; step *= 2) {
+    of_far.x += __shfl_xor_sync(~0u, of_far.x, step);
+    of_far.y += __shfl_xor_sync(~0u, of_far.y, step);
+  }
+  if (lane == 0) {
+    far_sums[0][warp] = of_far.x;
+    far_sums[1][warp] = of_far.y;
+  }
   __syncthreads();
-  const int lane = threadIdx.x % 32;
-  for (int bucket = threadIdx.x / 32; bucket < buckets; bucket += 32) {
+  const int buckets_of_far[2] = {bucket_of[0], bucket_of[kDistances - 1]};
+  for (int bucket = warp; bucket < buckets; bucket += 32) {
     float of_bucket = 0;
     for (int i = lane; i < kDistances; i += 32) {
-      if (bias_bucket_of(bias, i - kDistances / 2) == bucket) {
-        of_bucket += halves[0][i] + halves[1][i];
-      }
+      if (bucket_of[i] == bucket) of_bucket += halves[0][i] + halves[1][i];
+    }
+    for (int side = 0; side < 2; ++side) {
+      if (bucket == buckets_of_far[side]) of_bucket += far_sums[side][lane];
     }
     for (int step = 1; step < 32; step *= 2) of_bucket += __shfl_xor_sync(~0u, of_bucket, step);
     if (lane == 0) {
@@ -592,14 +686,16 @@ int blocks_for(const Attention& a) {
 
 // The parts of the workspace, in bytes from its start.
 struct Workspace {
-  std::int64_t stats, d_q_sums, d_bias_sums, bytes;
+  std::int64_t stats, d_q_sums, d_bias_sums, d_far_sums, bytes;
   explicit Workspace(const Attention& a) {
     const std::int64_t rows = (a.queries + kTile - 1) / kTile * kTile;
     const std::int64_t items = std::int64_t{a.batch} * a.heads;
+    const std::int64_t biased = a.bias.table == nullptr ? 0 : 1;
     stats = 0;
     d_q_sums = stats + items * rows * 2 * 4;
     d_bias_sums = d_q_sums + std::int64_t{blocks_for(a)} * rows * kHeadDim * 4;
-    bytes = d_bias_sums + (a.bias.table == nullptr ? 0 : items * kDistances * 4);
+    d_far_sums = d_bias_sums + biased * items * kDistances * 4;
+    bytes = d_far_sums + biased * items * kConsumerWarps * 8;
   }
 };
 
@@ -629,6 +725,7 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.stats = stats;
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
+  p.d_far_sums = reinterpret_cast<float2*>(bytes + parts.d_far_sums);
   p.bias = bias_params(a.bias);
 
   const std::int64_t width = std::int64_t{a.heads} * kHeadDim;
@@ -654,21 +751,22 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   const auto kernel = a.causal
                           ? (biased ? backward_kernel<true, true> : backward_kernel<true, false>)
                           : (biased ? backward_kernel<false, true> : backward_kernel<false, false>);
-  const int shared = sizeof(Shared) + 1024;
+  const int shared = sizeof(Shared);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (error != cudaSuccess) return error;
   kernel<<<blocks_for(a), kThreads, shared, stream>>>(p, q_map, k_map, v_map, d_out_map, d_k_map,
                                                       d_v_map);
   if (biased && b.d_bias != nullptr) {
+    const auto reduce = [&]<class T>(T* d_bias) {
+      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, p.d_far_sums,
+                                                         a.batch, a.heads, a.bias.buckets,
+                                                         b.add_to_d_bias, d_bias);
+    };
     if (b.d_bias_f32) {
-      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
-                                                         a.bias.buckets, b.add_to_d_bias,
-                                                         static_cast<float*>(b.d_bias));
+      reduce(static_cast<float*>(b.d_bias));
     } else {
-      bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, a.batch, a.heads,
-                                                         a.bias.buckets, b.add_to_d_bias,
-                                                         static_cast<__nv_bfloat16*>(b.d_bias));
+      reduce(static_cast<__nv_bfloat16*>(b.d_bias));
     }
   }
   return cudaGetLastError();

@@ -28,18 +28,22 @@ cudaError_t make_tensor_map(CUtensorMap* map, const void* data, std::int64_t sam
 // The part of RelativeBias that kernels take, by value.
 struct BiasParams {
   const __nv_bfloat16* table;  // [buckets, h]
-  std::uint8_t bucket[2 * kBiasBand + 1];
+  // Four buckets to a word: a warp's look-up takes as many turns as there are words it wants.
+  std::uint32_t buckets[(2 * kBiasBand + 4) / 4];
 };
 inline BiasParams bias_params(const RelativeBias& bias) {
-  BiasParams p;
+  BiasParams p = {};
   p.table = static_cast<const __nv_bfloat16*>(bias.table);
-  for (int i = 0; i <= 2 * kBiasBand; ++i) p.bucket[i] = bias.bucket[i];
+  for (int i = 0; i <= 2 * kBiasBand; ++i) {
+    p.buckets[i / 4] |= std::uint32_t{bias.bucket[i]} << (i % 4 * 8);
+  }
   return p;
 }
 
 #ifdef __CUDACC__
 __device__ __forceinline__ int bias_bucket_of(const BiasParams& bias, int distance) {
-  return bias.bucket[min(max(distance, -kBiasBand), kBiasBand) + kBiasBand];
+  const unsigned i = min(max(distance, -kBiasBand), kBiasBand) + kBiasBand;
+  return bias.buckets[i / 4] >> (i % 4 * 8) & 0xff;
 }
 __device__ __forceinline__ float bias_at(const BiasParams& bias, int heads, int head,
                                          int distance) {

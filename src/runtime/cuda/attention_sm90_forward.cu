@@ -82,29 +82,38 @@ __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (
       }
     }
   }
+  // Four independent chains (row, column parity), for the length of a chain is what costs.
+  float max[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+  for (int n = 1; n < 16; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) max[i] = fmaxf(max[i], s[4 * n + i]);
+  }
+  float shift[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    float max = fmaxf(s[2 * i], s[2 * i + 1]);
+    float m = fmaxf(max[2 * i], max[2 * i + 1]);
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+    if constexpr (!kBand) m = fmaf(m, kLog2e, far);
+    m = fmaxf(m, rows.max[i]);
+    rescale[i] = exp2_fast(rows.max[i] - m);
+    rows.max[i] = m;
+    shift[i] = kBand ? -m : far - m;
+  }
+  float sum[4] = {};
 #pragma unroll
-    for (int n = 1; n < 16; ++n) max = fmaxf(max, fmaxf(s[4 * n + 2 * i], s[4 * n + 2 * i + 1]));
-    max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
-    max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-    if constexpr (!kBand) max = fmaf(max, kLog2e, far);
-    max = fmaxf(max, rows.max[i]);
-    rescale[i] = exp2_fast(rows.max[i] - max);
-    rows.max[i] = max;
-    const float shift = kBand ? -max : far - max;
-    float sum = 0;
+  for (int n = 0; n < 16; ++n) {
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
-#pragma unroll
-      for (int j = 2 * i; j < 2 * i + 2; ++j) {
-        float& x = s[4 * n + j];
-        x = exp2_fast(kBand ? x + shift : fmaf(x, kLog2e, shift));
-        sum += x;
-      }
+    for (int i = 0; i < 4; ++i) {
+      float& x = s[4 * n + i];
+      x = exp2_fast(kBand ? x + shift[i / 2] : fmaf(x, kLog2e, shift[i / 2]));
+      sum[i] += x;
     }
-    rows.sum[i] = fmaf(rows.sum[i], rescale[i], sum);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    rows.sum[i] = fmaf(rows.sum[i], rescale[i], sum[2 * i] + sum[2 * i + 1]);
   }
 }
 
@@ -145,9 +154,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                    const __grid_constant__ CUtensorMap k_map,
                    const __grid_constant__ CUtensorMap v_map,
                    const __grid_constant__ CUtensorMap out_map) {
-  extern __shared__ std::uint8_t raw[];
-  Shared& shared =
-      *reinterpret_cast<Shared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  extern __shared__ __align__(1024) std::uint8_t raw[];
+  Shared& shared = *reinterpret_cast<Shared*>(raw);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Causal blocks with the most keys first.
   const int tile = kCausal ? p.query_tiles - 1 - static_cast<int>(blockIdx.x) : blockIdx.x;
@@ -157,6 +165,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int seen = kCausal ? min(keys, q0 + kTile) : keys;
   const int key_tiles = (seen + kTile - 1) / kTile;
 
+  const int column = head * kHeadDim;
+  const auto load = [&](const CUtensorMap& map, std::uint8_t* to, std::uint64_t* full, int row) {
+    barrier_expect(full, kTileBytes);
+    load_tile(to, &map, full, column, row, sample);
+  };
   if (threadIdx.x == 0) {
     barrier_init(&shared.q_full, 1);
     for (int i = 0; i < kStages; ++i) {
@@ -165,6 +178,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       shared.k_done[i] = shared.v_done[i] = 0;
     }
     fence_async();
+    if (key_tiles > 0) load(q_map, shared.q, &shared.q_full, q0);
+    for (int j = 0; j < min(kStages, key_tiles); ++j) {
+      load(k_map, shared.k[j], &shared.k_full[j], j * kTile);
+      load(v_map, shared.v[j], &shared.v_full[j], j * kTile);
+    }
   }
   if constexpr (kBias) {
     for (int i = threadIdx.x; i < kDistances; i += kThreads) {
@@ -174,19 +192,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   __syncthreads();
-
-  const int column = head * kHeadDim;
-  const auto load = [&](const CUtensorMap& map, std::uint8_t* to, std::uint64_t* full, int row) {
-    barrier_expect(full, kTileBytes);
-    load_tile(to, &map, full, column, row, sample);
-  };
-  if (threadIdx.x == 0 && key_tiles > 0) {
-    load(q_map, shared.q, &shared.q_full, q0);
-    for (int j = 0; j < min(kStages, key_tiles); ++j) {
-      load(k_map, shared.k[j], &shared.k_full[j], j * kTile);
-      load(v_map, shared.v[j], &shared.v_full[j], j * kTile);
-    }
-  }
 
   const int group = warp / 4;
   const bool leader = threadIdx.x % kGroupThreads == 0;
@@ -309,7 +314,7 @@ cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stre
   const auto kernel = a.causal
                           ? (biased ? forward_kernel<true, true> : forward_kernel<true, false>)
                           : (biased ? forward_kernel<false, true> : forward_kernel<false, false>);
-  const int bytes = sizeof(Shared) + 1024;
+  const int bytes = sizeof(Shared);
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   // Blocks of one head side by side: its keys and values are read from memory once.
