@@ -36,6 +36,8 @@ class Executor {
   // Executes the program once. May return before the device is done; write() to io tensors is then
   // for the next run, and read() waits.
   virtual Status run() = 0;
+  // Whether it does: the host has time for other things while a step runs.
+  virtual bool runs_beside_host() const { return false; }
   // Waits until everything that was run is done.
   virtual Status wait() { return {}; }
   // Whether timings() are wanted. A device that replays its step as a whole measures no ops unless
@@ -91,7 +93,7 @@ std::int64_t free_cuda_bytes();
 
 // What a device takes of its own memory beside the arena: the driver's context, the code of kernels
 // and libraries, captured graphs. Counted in predictions; as measured, and rounded up.
-inline constexpr std::int64_t kCudaContextBytes = std::int64_t{600} << 20;
+inline constexpr std::int64_t kCudaContextBytes = std::int64_t{544} << 20;
 
 // Measures what the device can do at best.
 class DeviceMeter {

@@ -166,31 +166,45 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
-  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
-    watchdog.set_step(step);
-    const double start = now();
+  const auto feed_step = [&](std::int64_t step) -> Status {
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
       QT_TRY(data.source->fill(
           (step - 1) * options.global_batch() + options.first_sample(m, program.place.dp), batch));
       QT_TRY(feed(*executor, m, batch, options));
     }
-    const double fed = now();
+    return {};
+  };
+  double waited = now();
+  Status fed;
+  if (first_step < config.train.steps) fed = feed_step(first_step + 1);
+  waited = now() - waited;
+  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
+    watchdog.set_step(step);
+    QT_TRY(fed);
     const double rate = learning_rate(config.schedule, step, config.train.steps);
-    QT_ASSIGN(const StepResult outcome, run_step(*executor, step, rate));
+    const double start = now();
+    QT_TRY(start_step(*executor, step, rate));
+    // Where a device computes, the host makes the next step's batch meanwhile; a failure to do so
+    // is the next step's. On the CPU this one is over by now.
+    const double started = now();
+    if (step < config.train.steps) fed = feed_step(step + 1);
+    const double feeding = executor->runs_beside_host() ? 0 : now() - started;
+    QT_ASSIGN(const StepResult outcome, finish_step(*executor));
     if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
       if (progress) progress->finish();
       return not_finite(step, outcome, config.output);
     }
-    const double end = now();
-    QT_TRY(ledger.step(step, fed - start, end - fed));
+    const double ran = now() - start - feeding;
+    QT_TRY(ledger.step(step, waited, ran));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
     const double flops =
         static_cast<double>(options.global_batch()) *
         flops_per_sequence(options.model, options.batch.source, options.batch.target);
     const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
-                              rate, end - start,  fed - start,    tokens,
+                              rate, waited + ran, waited,         tokens,
                               flops};
+    waited = feeding;
     if (progress) progress->step(metrics);
     if (metrics_file) QT_TRY(metrics_file->append(metrics));
     result.steps = step;

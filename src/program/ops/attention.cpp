@@ -118,10 +118,8 @@ const OpDecl kAttentionBackwardDecl = {
         const std::int64_t plain =
             attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
         if (q.dtype != DType::kBF16 || a.head_dim != 64) return plain;
-        const std::int64_t keys =
-            v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];
-        return std::max(plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], keys,
-                                                                a.heads, a.buckets > 0));
+        return std::max(plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], a.heads,
+                                                                a.buckets > 0));
       }
       const std::int64_t keys =
           v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];

@@ -87,12 +87,12 @@ struct DeviceScratch {
   }
 };
 // The most that the Hopper kernels' backward asks for (head size 64): two numbers a row, float32
-// sums of dQ, dK and dV for every block at work, and the bias by distance.
+// sums of dQ for every block at work, and the bias by distance.
 inline std::int64_t hopper_backward_bytes(std::int64_t batch, std::int64_t queries,
-                                          std::int64_t keys, std::int64_t heads, bool biased) {
+                                          std::int64_t heads, bool biased) {
   const std::int64_t items = batch * heads, blocks = std::min<std::int64_t>(items, 144);
-  const std::int64_t rows = (queries + 127) / 128 * 128, cols = (keys + 127) / 128 * 128;
-  return 8 * items * rows + blocks * 64 * 4 * (rows + 2 * cols) + (biased ? items * 512 * 4 : 0);
+  const std::int64_t rows = (queries + 127) / 128 * 128;
+  return 8 * items * rows + blocks * rows * 64 * 4 + (biased ? items * (512 * 4 + 256) : 0);
 }
 }  // namespace attention
 

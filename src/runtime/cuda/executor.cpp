@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/device_comm.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/kernel.h"
-#include "runtime/cuda/staged_comm.h"
 
 namespace quintet {
 namespace {
@@ -101,12 +101,12 @@ class CudaExecutor final : public Executor {
         if (!event) QT_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
       }
     }
-    if (cuda::StagedComm::is_needed(program)) make_comm(world);
+    make_comm(world);
     steps_.reserve(program.ops.size());
     for (const Op& op : program.ops) {
       steps_.push_back(
-          {cuda::kernel_of(op.kind), cuda::OpContext(program, op, arena_.data, stream_of(op), info_,
-                                                     comm_ ? comm_->group_of(op) : nullptr)});
+          {cuda::kernel_of(op.kind),
+           cuda::OpContext(program, op, arena_.data, stream_of(op), info_, comm_.get())});
     }
     clear();
     rehearse();
@@ -138,8 +138,8 @@ class CudaExecutor final : public Executor {
     began_ = now();
     return guarded([&] {
       upload();
-      if (comm_) {
-        run_with_comm();
+      if (comm_ && !comm_->is_capturable()) {
+        run_with_host();
       } else if (measured_) {
         run_measured();
       } else if (!graph_wanted_ || runs_ == 0) {
@@ -151,6 +151,7 @@ class CudaExecutor final : public Executor {
       ++runs_;
     });
   }
+  bool runs_beside_host() const override { return comm_ == nullptr || comm_->is_capturable(); }
   Status wait() override {
     return guarded([&] { QT_CUDA(cudaStreamSynchronize(compute())); });
   }
@@ -161,8 +162,8 @@ class CudaExecutor final : public Executor {
   std::vector<std::int64_t> bytes_sent() const override {
     std::vector<std::int64_t> bytes(program_.ops.size(), 0);
     for (std::size_t i = 0; comm_ && i < bytes.size(); ++i) {
-      bytes[i] = comm_->bytes_sent(static_cast<OpId>(i));
-      if (!sent_inside_.empty()) bytes[i] += sent_inside_[i];
+      bytes[i] = comm_->is_capturable() ? runs_ * bytes_sent_by(program_, program_.ops[i])
+                                        : comm_->bytes_sent(static_cast<OpId>(i)) + sent_inside_[i];
     }
     return bytes;
   }
@@ -261,7 +262,11 @@ class CudaExecutor final : public Executor {
       for (const OpId wait : op.waits)
         QT_CUDA(cudaStreamWaitEvent(stream_of(op), events_[index(wait)].get(), 0));
       before(i);
-      steps_[i].kernel(steps_[i].context);
+      if (is_communication(op.kind)) {
+        comm_->issue(static_cast<OpId>(i));
+      } else {
+        steps_[i].kernel(steps_[i].context);
+      }
       after(i);
       if (events_[i]) QT_CUDA(cudaEventRecord(events_[i].get(), stream_of(op)));
     }
@@ -280,13 +285,12 @@ class CudaExecutor final : public Executor {
     for (std::size_t s = 0; s < kStreamCount; ++s) streams[s] = streams_[s].get();
     std::vector<cudaEvent_t> events;
     for (const EventHandle& event : events_) events.push_back(event.get());
-    comm_ = std::make_unique<cuda::StagedComm>(program_, arena_.data, world, streams,
-                                               std::move(events));
+    comm_ = cuda::make_device_comm({program_, arena_.data, world, streams, std::move(events)});
     sent_inside_.resize(program_.ops.size(), 0);
   }
 
   // As issue(), with the host taking part in the communication.
-  void run_with_comm() {
+  void run_with_host() {
     comm_->begin_step();
     QT_CUDA(cudaEventRecord(joins_[0].get(), compute()));
     for (std::size_t s = 1; s < kStreamCount; ++s)
@@ -294,14 +298,14 @@ class CudaExecutor final : public Executor {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Op& op = program_.ops[i];
       if (is_communication(op.kind)) {
-        comm_->enqueue(static_cast<OpId>(i));
+        comm_->issue(static_cast<OpId>(i));
         continue;
       }
       for (const OpId wait : op.waits) {
         comm_->wait(wait);
         QT_CUDA(cudaStreamWaitEvent(stream_of(op), events_[index(wait)].get(), 0));
       }
-      Communicator* const group = steps_[i].context.group();
+      Communicator* const group = steps_[i].context.host_group();
       if (group != nullptr) group->sent_now = {};
       steps_[i].kernel(steps_[i].context);
       if (group != nullptr) sent_inside_[i] += group->sent_now.bytes;
@@ -363,7 +367,7 @@ class CudaExecutor final : public Executor {
   std::vector<EventHandle> marks_;   // for timings: two for each op, and the beginning
   cuda::Gemm gemm_;
   const cuda::DeviceInfo info_;
-  std::unique_ptr<cuda::StagedComm> comm_;  // null where this rank is alone
+  std::unique_ptr<cuda::DeviceComm> comm_;  // null where this rank is alone
   std::vector<std::int64_t> sent_inside_;   // by kernels that talk to other ranks themselves
   std::vector<Step> steps_;
   std::vector<OpTiming> timings_;

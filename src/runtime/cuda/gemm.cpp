@@ -18,7 +18,7 @@ namespace {
 
 // Products smaller than this are not worth measuring: launch latency is all there is to see.
 constexpr double kWorthMeasuring = 1e9;
-constexpr int kCandidates = 12;
+constexpr int kCandidates = 24;
 
 cudaDataType_t type_of(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;

@@ -9,8 +9,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "parallel/communicator.h"
 #include "program/program.h"
+#include "runtime/cuda/device_comm.h"
 
 namespace quintet::cuda {
 
@@ -26,8 +26,12 @@ struct DeviceInfo {
 class OpContext : public OpView {
  public:
   OpContext(const Program& program, const Op& op, std::byte* arena, cudaStream_t stream,
-            const DeviceInfo& device, Communicator* group)
-      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device), group_(group) {}
+            const DeviceInfo& device, const DeviceComm* comm)
+      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device) {
+    if (comm == nullptr) return;
+    host_group_ = comm->host_group(op);
+    device_group_ = comm->device_group(op);
+  }
 
   // Null where the slot is empty.
   template <class T>
@@ -45,15 +49,17 @@ class OpContext : public OpView {
   }
   cudaStream_t stream() const { return stream_; }
   const DeviceInfo& device() const { return *device_; }
-  // The ranks an op of the compute stream talks to; null for all others.
-  Communicator* group() const { return group_; }
+  // The ranks an op of the compute stream talks to, one way or the other; null for all others.
+  Communicator* host_group() const { return host_group_; }
+  DeviceGroup* device_group() const { return device_group_; }
 
  private:
   void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
   std::byte* arena_;
   cudaStream_t stream_;
   const DeviceInfo* device_;
-  Communicator* group_;
+  Communicator* host_group_ = nullptr;
+  DeviceGroup* device_group_ = nullptr;
 };
 
 using Kernel = void (*)(const OpContext&);

@@ -249,26 +249,46 @@ __global__ void add_losses_kernel(const float* cross_entropies, const float* z_l
 
 // Over all ranks: the maximum of each row, the sum of exponentials relative to it, the label's
 // logit.
-void exchange_stats(const OpContext& op, RowStats device, std::int64_t rows, std::int64_t chunk) {
+void exchange_through_host(const OpContext& op, RowStats device, std::int64_t rows,
+                           std::int64_t chunk) {
   std::vector<float> max(static_cast<std::size_t>(rows)), own;
   std::vector<float> sums(static_cast<std::size_t>(2 * chunk), 0.0f);  // and label logits
-  std::vector<float> scratch(static_cast<std::size_t>(2 * chunk * op.group()->size()));
+  std::vector<float> scratch(static_cast<std::size_t>(2 * chunk * op.host_group()->size()));
   QT_CUDA(
       cudaMemcpyAsync(max.data(), device.max, max.size() * 4, cudaMemcpyDeviceToHost, op.stream()));
   QT_CUDA(cudaMemcpyAsync(sums.data(), device.sum, sums.size() * 4, cudaMemcpyDeviceToHost,
                           op.stream()));
   QT_CUDA(cudaStreamSynchronize(op.stream()));
   own = max;
-  op.group()->all_reduce_now(max.data(), rows, Reduction::kMax, scratch.data());
+  op.host_group()->all_reduce_now(max.data(), rows, Reduction::kMax, scratch.data());
   for (std::size_t r = 0; r < max.size(); ++r) sums[r] *= std::exp(own[r] - max[r]);
   for (std::int64_t r = rows; r < chunk; ++r)  // rows that a short chunk does not have
     sums[static_cast<std::size_t>(r)] = sums[static_cast<std::size_t>(chunk + r)] = 0;
-  op.group()->all_reduce_now(sums.data(), 2 * chunk, Reduction::kSum, scratch.data());
+  op.host_group()->all_reduce_now(sums.data(), 2 * chunk, Reduction::kSum, scratch.data());
   QT_CUDA(
       cudaMemcpyAsync(device.max, max.data(), max.size() * 4, cudaMemcpyHostToDevice, op.stream()));
   QT_CUDA(cudaMemcpyAsync(device.sum, sums.data(), sums.size() * 4, cudaMemcpyHostToDevice,
                           op.stream()));
   QT_CUDA(cudaStreamSynchronize(op.stream()));
+}
+
+__global__ void rescale_kernel(const float* own_max, RowStats stats, int rows, int chunk) {
+  const int r = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (r >= chunk) return;
+  const bool live = r < rows;  // a short chunk does not have them all
+  stats.sum[r] = live ? stats.sum[r] * expf(own_max[r] - stats.max[r]) : 0.0f;
+  if (!live) stats.label_logit[r] = 0;
+}
+// The same by the device's own library.
+void exchange_on_device(const OpContext& op, RowStats stats, float* own_max, std::int64_t rows,
+                        std::int64_t chunk) {
+  QT_CUDA(cudaMemcpyAsync(own_max, stats.max, static_cast<std::size_t>(rows) * 4,
+                          cudaMemcpyDeviceToDevice, op.stream()));
+  op.device_group()->all_reduce(stats.max, rows, Reduction::kMax, op.stream());
+  rescale_kernel<<<static_cast<unsigned>(ceil_div(chunk, 256)), 256, 0, op.stream()>>>(
+      own_max, stats, static_cast<int>(rows), static_cast<int>(chunk));
+  QT_LAUNCHED();
+  op.device_group()->all_reduce(stats.sum, 2 * chunk, Reduction::kSum, op.stream());
 }
 
 }  // namespace
@@ -285,6 +305,9 @@ void linear_cross_entropy(const OpContext& op) {
   auto* logits = op.scratch<std::byte>();
   auto* cross_entropies = op.scratch<float>(layout.losses_offset);
   auto* z_losses = cross_entropies + chunk;
+  // Whether the words are spread over several ranks.
+  const bool shared = op.host_group() != nullptr || op.device_group() != nullptr;
+  auto* own_max = z_losses + 4 * chunk;
   const RowStats stats{z_losses + chunk, z_losses + 2 * chunk, z_losses + 3 * chunk};
   auto* workspace = op.scratch<std::byte>(layout.workspace_offset);
   const auto* count = op.in_data<float>(lce::kCount);
@@ -305,16 +328,16 @@ void linear_cross_entropy(const OpContext& op) {
     gemm.run({false, true, rows, words, width, dtype, dtype, width, width, layout.ld},
              {x, weight, nullptr, logits, attrs.scale, workspace}, op.stream());
     with_device_type(dtype, [&]<class T>(T) {
-      if (op.group() != nullptr) {
+      if (shared) {
         stats_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
             reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
             op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, stats);
         QT_LAUNCHED();
-        exchange_stats(op, stats, rows, chunk);
+        op.device_group() != nullptr ? exchange_on_device(op, stats, own_max, rows, chunk)
+                                     : exchange_through_host(op, stats, rows, chunk);
       }
-      if (std::is_same_v<T, dbf16> && gradients && op.group() == nullptr &&
-          op.device().major >= 9 && words % 8 == 0 && words > kThreads * 8 &&
-          words <= kClusterWords) {
+      if (std::is_same_v<T, dbf16> && gradients && !shared && op.device().major >= 9 &&
+          words % 8 == 0 && words > kThreads * 8 && words <= kClusterWords) {
         cluster_loss_kernel<<<static_cast<unsigned>(rows * kCluster), kClusterThreads, 0,
                               op.stream()>>>(
             reinterpret_cast<dbf16*>(logits), layout.ld, static_cast<int>(words),
@@ -326,7 +349,7 @@ void linear_cross_entropy(const OpContext& op) {
       loss_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
           reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
           op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, count, attrs.z_loss,
-          gradients, op.group() != nullptr, stats, cross_entropies, z_losses);
+          gradients, shared, stats, cross_entropies, z_losses);
       QT_LAUNCHED();
     });
     auto* loss = op.out_data<float>(lce::kLoss);

@@ -17,26 +17,16 @@ std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// The group an op talks to, or -1.
-std::int32_t group_index(const Op& op) {
-  if (const auto* attrs = std::get_if<CollectiveAttrs>(&op.attrs)) return attrs->group;
-  if (const auto* attrs = std::get_if<LinearCrossEntropyAttrs>(&op.attrs)) return attrs->group;
-  return -1;
-}
-
 }  // namespace
 
-bool StagedComm::is_needed(const Program& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    return is_communication(op.kind) || group_index(op) >= 0;
-  });
-}
-
-StagedComm::StagedComm(const Program& program, std::byte* arena, World& world,
-                       const std::array<cudaStream_t, kStreamCount>& streams,
-                       std::vector<cudaEvent_t> events)
-    : program_(program), streams_(streams), events_(std::move(events)), ops_(program.ops.size()) {
-  make_communicators(world);
+StagedComm::StagedComm(CommSetup setup)
+    : program_(setup.program),
+      streams_(setup.streams),
+      events_(std::move(setup.events)),
+      ops_(program_.ops.size()) {
+  std::byte* const arena = setup.arena;
+  const Program& program = program_;
+  make_communicators(setup.world);
   // 1. What the largest op of each stream needs.
   std::array<std::int64_t, kStreamCount> in{}, out{}, scratch{};
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -92,7 +82,7 @@ void StagedComm::make_communicators(World& world) {
     groups_[key] = world.group(key.first, static_cast<std::int32_t>(key.second));
 }
 
-Communicator* StagedComm::group_of(const Op& op) const {
+Communicator* StagedComm::host_group(const Op& op) const {
   const std::int32_t group = group_index(op);
   if (group < 0 || op.stream != Stream::kCompute) return nullptr;
   return groups_.at({program_.groups[index(group)].ranks, op.stream}).get();
@@ -131,7 +121,7 @@ void StagedComm::begin_step() {
   for (Queue& queue : queues_) queue.enqueued = queue.done = 0;
 }
 
-void StagedComm::enqueue(OpId id) {
+void StagedComm::issue(OpId id) {
   Queue& queue = queues_[static_cast<std::size_t>(program_.ops[index(id)].stream)];
   QT_CHECK(queue.ops[queue.enqueued] == id, "op {} is not the next of its stream", id);
   ops_[index(id)].state = State::kQueued;

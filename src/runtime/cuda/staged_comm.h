@@ -17,38 +17,30 @@
 
 #include <cuda_runtime_api.h>
 
-#include "parallel/communicator.h"
-#include "program/program.h"
+#include "runtime/cuda/device_comm.h"
 
 namespace quintet::cuda {
 
-class StagedComm {
+class StagedComm final : public DeviceComm {
  public:
-  // `streams` by program stream, `events` by op: the event that says an op is done. Called by all
-  // ranks together.
-  StagedComm(const Program& program, std::byte* arena, World& world,
-             const std::array<cudaStream_t, kStreamCount>& streams,
-             std::vector<cudaEvent_t> events);
-  ~StagedComm();
+  // Called by all ranks together.
+  explicit StagedComm(CommSetup setup);
+  ~StagedComm() override;
   StagedComm(const StagedComm&) = delete;
   StagedComm& operator=(const StagedComm&) = delete;
 
-  // Whether a program has anything for this class to do.
-  static bool is_needed(const Program& program);
+  Communicator* host_group(const Op& op) const override;
+  bool is_capturable() const override { return false; }
 
-  // The communicator of an op on the compute stream that talks to a group itself; null for other
-  // ops.
-  Communicator* group_of(const Op& op) const;
-
-  void begin_step();
-  // Puts op `id` in its stream's queue. All computation before it has been launched.
-  void enqueue(OpId id);
-  void progress();
+  void begin_step() override;
+  // Puts op `id` in its stream's queue.
+  void issue(OpId id) override;
+  void progress() override;
   // Waits until the result of op `id` is on its way to the device and its event recorded; returns
   // at once for computation.
-  void wait(OpId id);
-  void wait_all();
-  std::int64_t bytes_sent(OpId id) const;
+  void wait(OpId id) override;
+  void wait_all() override;
+  std::int64_t bytes_sent(OpId id) const override;
 
  private:
   enum class State { kQueued, kDownloading, kTransferring, kDone };
