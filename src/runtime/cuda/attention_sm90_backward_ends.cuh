@@ -38,6 +38,12 @@ __global__ void __launch_bounds__(kStatsThreads)
   const int sample = blockIdx.z, thread = threadIdx.x;
   const int local_head = thread % kRowThreads / 8, row = thread / kRowThreads;
   const bool has_head = head0 + local_head < heads;
+  // What the thread will write: a warp has a head's queries.
+  const int head = head0 + thread / 32, own_query = query0 + thread % 32;
+  const std::int64_t item = std::int64_t{sample} * heads + head;
+  const bool known = head < heads && own_query < queries;
+  const float own_lse = known ? lse[item * queries + own_query] * kLog2e : INFINITY;
+
   uint4 x[kSteps] = {}, y[kSteps] = {};
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -55,12 +61,10 @@ __global__ void __launch_bounds__(kStatsThreads)
     if (thread % 8 == 0) sums[local_head][i * kRows + row] = sum;
   }
   __syncthreads();
-  // A warp writes a head's queries: pairs of {lse, lse, D, D}.
-  const int head = head0 + thread / 32, query = query0 + thread % 32;
   if (head >= heads) return;
-  const std::int64_t item = std::int64_t{sample} * heads + head;
-  float* to = stats + (item * padded_queries + query / 2 * 2) * 2 + query % 2;
-  to[0] = query < queries ? lse[item * queries + query] * kLog2e : INFINITY;
+  // Pairs of queries: {lse, lse, D, D}.
+  float* to = stats + (item * padded_queries + own_query / 2 * 2) * 2 + own_query % 2;
+  to[0] = own_lse;
   to[2] = sums[thread / 32][thread % 32];
 }
 
@@ -77,7 +81,7 @@ __global__ void __launch_bounds__(1024)
   const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int b = part; b < batch; b += 2) {
     sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
   }
