@@ -1,6 +1,6 @@
 // Checks and times the Hopper attention kernels (runtime/cuda/attention_sm90.h) by themselves.
 //
-//   attention_bench [check] [time] [profile]     (default: check and time)
+//   attention_bench [few] [check] [time] [profile]     (default: check and time)
 //
 // Builds without the rest of the project:
 //   nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I src \
@@ -374,8 +374,49 @@ bool check(const Case& c, unsigned seed, int first_head = 0) {
   return good;
 }
 
-bool check_all() {
+// The gradient of the bias added to what is there, and in bf16.
+bool check_bias_outputs() {
+  Operands x({2, 3, 300, 300}, 99);
+  const std::size_t count = kBuckets * x.c.heads;
+  DeviceArray<char> workspace(static_cast<std::size_t>(kernels::backward_workspace(x.forward)));
+  DeviceArray<bf16> in_bf16(count);
+  const auto run = [&](void* to, bool f32, bool add) {
+    AttentionBackward b = x.backward;
+    b.d_bias = to;
+    b.d_bias_f32 = f32;
+    b.add_to_d_bias = add;
+    CUDA(kernels::backward(x.forward, b, workspace.get(), nullptr));
+    CUDA(cudaDeviceSynchronize());
+  };
+  CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr));
+  run(x.d_bias.get(), true, false);
+  const std::vector<float> once = x.d_bias.read();
+  run(x.d_bias.get(), true, true);
+  const std::vector<float> twice = x.d_bias.read();
+  run(in_bf16.get(), false, false);
+  const std::vector<bf16> rounded = in_bf16.read();
+  run(in_bf16.get(), false, true);
+  const std::vector<bf16> added = in_bf16.read();
   bool good = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    good &= twice[i] == once[i] + once[i];
+    good &= __bfloat162float(rounded[i]) == __bfloat162float(__float2bfloat16(once[i]));
+    good &= __bfloat162float(added[i]) ==
+            __bfloat162float(__float2bfloat16(__bfloat162float(rounded[i]) + once[i]));
+  }
+  std::printf("%-40s %s\n", "bias gradient added, and in bf16", good ? "ok" : "WRONG");
+  return good;
+}
+
+// A few small cases, for a memory checker.
+bool check_few() {
+  bool good = check_bias_outputs();
+  for (const bool causal : {false, true}) good &= check({3, 2, 200, 200, causal, false, true}, 5);
+  return good & check({3, 2, 65, 300, false, true, true}, 6);
+}
+
+bool check_all() {
+  bool good = check_few();
   unsigned seed = 1;
   for (const int n : {128, 64, 256, 1, 63, 65, 200, 384, 1000}) {
     for (const bool causal : {false, true}) {
@@ -472,13 +513,15 @@ void profile_all() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool checks = argc < 2, times = argc < 2, good = true;
+  bool checks = argc < 2, few = false, times = argc < 2, good = true;
   for (int i = 1; i < argc; ++i) {
     checks |= std::strcmp(argv[i], "check") == 0;
+    few |= std::strcmp(argv[i], "few") == 0;
     times |= std::strcmp(argv[i], "time") == 0;
   }
-  if (checks) good = check_all();
-  if (checks) std::printf("%s\n", good ? "all within tolerance" : "SOMETHING IS WRONG");
+  if (few) good = check_few();
+  if (checks) good &= check_all();
+  if (few || checks) std::printf("%s\n", good ? "all within tolerance" : "SOMETHING IS WRONG");
   if (times) time_all();
   if (argc == 2 && std::strcmp(argv[1], "profile") == 0) profile_all();
   return good ? 0 : 1;

@@ -18,209 +18,13 @@
 #include <cmath>
 
 #include "runtime/cuda/attention_sm90.h"
+#include "runtime/cuda/attention_sm90_backward_ends.cuh"
+#include "runtime/cuda/attention_sm90_backward_roles.cuh"
 #include "runtime/cuda/attention_sm90_common.h"
 #include "runtime/cuda/attention_sm90_device.cuh"
 
 namespace quintet::cuda::sm90 {
 namespace {
-
-constexpr int kStages = 2;
-constexpr int kConsumerWarps = 8;
-constexpr int kThreads = 3 * kGroupThreads;
-constexpr int kConsumerRegisters = 232, kServiceRegisters = 40;
-constexpr int kMultiplyBarrier = 4;
-constexpr int kStatsBytes = kTile * 2 * 4;
-
-struct Shared {
-  alignas(1024) std::uint8_t k[kStages][kTileBytes];  // later dK
-  alignas(1024) std::uint8_t v[kStages][kTileBytes];  // later dV
-  alignas(1024) std::uint8_t q[kStages][kTileBytes];
-  alignas(1024) std::uint8_t d_out[kStages][kTileBytes];
-  alignas(1024) std::uint8_t ds[kStages][2][kTileBytes];  // [query half][keys, 64 queries]
-  float4 stats[kStages][kTile / 2];  // of queries 2i and 2i + 1: {lse, lse, D, D}, lse * log2(e)
-  float2 bias[2]
-             [kDistances];  // {bias of distance d, of d - 1} * log2(e); for this item and the next
-  // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
-  float blocks[kDistances / 8][64];
-  std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
-  std::uint64_t ds_full[kStages], ds_empty[kStages], bias_full[2];
-};
-
-struct Params {
-  int batch, heads, queries, keys, query_tiles;
-  const std::int32_t* lengths;
-  __nv_bfloat16 *d_q, *d_k, *d_v;
-  std::int64_t q_ld, kv_ld;
-  const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
-  float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
-  float* d_bias_sums;  // [b, h, kDistances]
-  float2* d_far_sums;  // [b, h, 8 warps]: keys before, keys after the query
-  BiasParams bias;
-};
-
-// One (sample, head), and the order of its tiles, which all roles follow.
-template <bool kCausal>
-struct Item {
-  int index, sample, head, keys, key_tiles;
-
-  __device__ __forceinline__ Item(const Params& p, int index)
-      : index(index), sample(index / p.heads), head(index % p.heads) {
-    keys = p.lengths == nullptr ? p.keys : min(max(p.lengths[sample], 0), p.keys);
-    key_tiles = (keys + kTile - 1) / kTile;
-    if (kCausal) key_tiles = min(key_tiles, p.query_tiles);  // later keys are seen by nobody
-  }
-  // The query tiles that see a tile of keys, and the n-th of them: forth for even tiles of keys,
-  // back for odd ones, so that what was used last is used next and still in the L2 cache.
-  __device__ __forceinline__ int query_tiles_of(const Params& p, int key_tile) const {
-    return p.query_tiles - (kCausal ? key_tile : 0);
-  }
-  __device__ __forceinline__ int query_tile(const Params& p, int key_tile, int n) const {
-    return key_tile % 2 == 0 ? (kCausal ? key_tile + n : n) : p.query_tiles - 1 - n;
-  }
-  __device__ __forceinline__ int last_key_tile(int query_tile) const {
-    return kCausal ? min(query_tile, key_tiles - 1) : key_tiles - 1;
-  }
-};
-
-__device__ __forceinline__ bool on_band(int key_tile, int query_tile) {
-  return abs(key_tile - query_tile) <= 1;
-}
-
-// --- The warp that feeds -------------------------------------------------------------------------
-
-template <bool kCausal>
-__device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUtensorMap& q_map,
-                                     const CUtensorMap& k_map, const CUtensorMap& v_map,
-                                     const CUtensorMap& d_out_map) {
-  Ring<kStages> kv, q;
-  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
-    const Item<kCausal> item(p, index);
-    const int column = item.head * kHeadDim;
-    for (int j = 0; j < item.key_tiles; ++j) {
-      barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
-      std::uint64_t* full = &shared.kv_full[kv.stage];
-      barrier_expect(full, 2 * kTileBytes);
-      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
-      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
-      kv.advance();
-      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
-        const int i = item.query_tile(p, j, n);
-        barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
-        full = &shared.q_full[q.stage];
-        barrier_expect(full, 2 * kTileBytes + kStatsBytes);
-        load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
-        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
-                  kKeepShort);
-        const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
-        load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
-        q.advance();
-      }
-    }
-  }
-}
-
-// --- The warps that sum the gradient of the bias -------------------------------------------------
-
-constexpr int kSumWarps = 3, kSumThreads = 32 * kSumWarps, kSumBarrier = 3;
-
-// Adds the 8x8 blocks of a tile on the band, elementwise, along diagonals of blocks. A diagonal
-// that leaves the tile goes on at the other side, 16 blocks nearer: diagonal w has distances w and
-// w - 16. So each distance belongs to one warp throughout, and each element of its sum to one
-// thread; and all diagonals have 16 blocks, loaded together.
-__device__ __forceinline__ void add_blocks(Shared& shared, const std::uint8_t* ds, int base,
-                                           int warp, int lane) {
-  const std::uint32_t ds_at = shared_address(ds) + lane % 8 * 128;
-#pragma unroll 1
-  for (int w = warp; w < 16; w += kSumWarps) {
-    std::uint32_t a[4][4];
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const unsigned query = 4 * step + lane / 8, key = (query + w) % 16;
-      load_matrices(a[step],
-                    ds_at + query / 8 * kTileBytes + key * 1024 + ((query ^ lane) % 8) * 16);
-    }
-    float2 all[2] = {}, near[2] = {};
-#pragma unroll
-    for (int block = 0; block < 16; ++block) {
-      const float inside = block < 16 - w ? 1.0f : 0.0f;
-      const std::uint32_t pair = a[block / 4][block % 4];
-      const float low = __uint_as_float(pair << 16), high = __uint_as_float(pair & 0xffff0000u);
-      float2 &all_sum = all[block % 2], &near_sum = near[block % 2];
-      all_sum.x += low;
-      all_sum.y += high;
-      near_sum.x = fmaf(inside, low, near_sum.x);
-      near_sum.y = fmaf(inside, high, near_sum.y);
-    }
-    float2* to = reinterpret_cast<float2*>(shared.blocks[base + w + 32]) + lane;
-    const float2 inner = make_float2(near[0].x + near[1].x, near[0].y + near[1].y);
-    to->x += inner.x;
-    to->y += inner.y;
-    if (w == 0) continue;
-    to -= 16 * 32;
-    to->x += all[0].x + all[1].x - inner.x;
-    to->y += all[0].y + all[1].y - inner.y;
-  }
-}
-
-// The bias by distance of an item that will come, if it comes.
-__device__ __forceinline__ void build_bias(const Params& p, Shared& shared, int index, int slot,
-                                           int thread) {
-  if (index < p.batch * p.heads) {
-    const int head = index % p.heads;
-    for (int i = thread; i < kDistances; i += kSumThreads) {
-      const int d = i - kDistances / 2;
-      shared.bias[slot][i] = make_float2(bias_at(p.bias, p.heads, head, d) * kLog2e,
-                                         bias_at(p.bias, p.heads, head, d - 1) * kLog2e);
-    }
-  }
-  barrier_arrive(&shared.bias_full[slot]);
-}
-
-// Warp 0 to 2 of those that sum.
-template <bool kCausal>
-__device__ __forceinline__ void sum_bias_gradient(const Params& p, Shared& shared, int warp,
-                                                  int lane) {
-  const int thread = warp * 32 + lane;
-  build_bias(p, shared, blockIdx.x, 0, thread);
-  Ring<kStages> ring;
-  Ring<2> slot;
-  for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
-    const Item<kCausal> item(p, index);
-    // All tiles of the item before have come through here: nobody reads its bias any more.
-    slot.advance();
-    build_bias(p, shared, index + gridDim.x, slot.stage, thread);
-    for (int i = thread; i < kDistances * 8; i += kSumThreads) shared.blocks[0][i] = 0;
-    named_barrier<kSumThreads>(kSumBarrier);
-    for (int j = 0; j < item.key_tiles; ++j) {
-      for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
-        const int i = item.query_tile(p, j, n);
-        barrier_wait(&shared.ds_full[ring.stage], ring.parity);
-        if (on_band(j, i)) {
-          add_blocks(shared, shared.ds[ring.stage][0], (j - i) * (kTile / 8), warp, lane);
-        }
-        __syncwarp();
-        if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
-        ring.advance();
-      }
-    }
-    named_barrier<kSumThreads>(kSumBarrier);
-    // Distance 8 D + r has r = key - query inside blocks of distance D, and r - 8 in those of D
-    // + 1.
-    float* to = p.d_bias_sums + std::int64_t{index} * kDistances;
-    for (int i = thread; i < kDistances; i += kSumThreads) {
-      const int r = i % 8;
-      float sum = 0;
-#pragma unroll
-      for (int query = 0; query < 8; ++query) {
-        const bool same = query + r < 8;
-        const int block = i / 8 + (same ? 0 : 1), key = query + r - (same ? 0 : 8);
-        if (block < kDistances / 8) sum += shared.blocks[block][key * 8 + query];
-      }
-      to[i] = sum;
-    }
-    named_barrier<kSumThreads>(kSumBarrier);
-  }
-}
 
 // --- The warpgroups that multiply ----------------------------------------------------------------
 
@@ -300,16 +104,16 @@ __device__ __forceinline__ void add_sums(const float (&d)[32], float4* to, bool 
   for (int n = 0; n < 8; ++n) {
     const float4 x = make_float4(d[4 * n], d[4 * n + 1], d[4 * n + 2], d[4 * n + 3]);
     if (first) {
-      put(to + n * kGroupThreads, x, kKeepLong);
+      put(to + n * kGroupThreads, x);
     } else {
-      add(to + n * kGroupThreads, x, kKeepLong);
+      add(to + n * kGroupThreads, x);
     }
   }
 }
 __device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    const float4 x = get(from + n * kGroupThreads, kKeepLong);
+    const float4 x = get(from + n * kGroupThreads);
     d[4 * n] = x.x;
     d[4 * n + 1] = x.y;
     d[4 * n + 2] = x.z;
@@ -534,7 +338,7 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
         for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
       }
       if (threadIdx.x % 32 == 0) {
-        p.d_far_sums[std::int64_t{index} * kConsumerWarps + threadIdx.x / 32] =
+        p.d_far_sums[std::int64_t{index} * kMultiplyWarps + threadIdx.x / 32] =
             make_float2(far_sums[0], far_sums[1]);
       }
     }
@@ -569,108 +373,24 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.kv_full[i], 1);
       barrier_init(&shared.kv_empty[i], 2);
       barrier_init(&shared.q_full[i], 1);
-      barrier_init(&shared.q_empty[i], kConsumerWarps);
-      barrier_init(&shared.ds_full[i], kConsumerWarps);
-      barrier_init(&shared.ds_empty[i], kConsumerWarps + (kBias ? kSumWarps : 0));
+      barrier_init(&shared.q_empty[i], kMultiplyWarps);
+      barrier_init(&shared.ds_full[i], kMultiplyWarps);
+      barrier_init(&shared.ds_empty[i], kMultiplyWarps + (kBias ? kSumWarps : 0));
       barrier_init(&shared.bias_full[i], kSumThreads);
     }
     fence_async();
   }
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp < kConsumerWarps) {
-    take_registers<kConsumerRegisters>();
+  if (warp < kMultiplyWarps) {
+    take_registers<kMultiplyRegisters>();
     multiply<kCausal, kBias>(p, shared, d_k_map, d_v_map);
   } else {
     give_registers<kServiceRegisters>();
-    if (warp == kConsumerWarps) {
+    if (warp == kMultiplyWarps) {
       if (lane == 0) feed<kCausal>(p, shared, q_map, k_map, v_map, d_out_map);
     } else if (kBias) {
-      sum_bias_gradient<kCausal>(p, shared, warp - kConsumerWarps - 1, lane);
-    }
-  }
-}
-
-// --- Before and after ----------------------------------------------------------------------------
-
-// D = rowsum(dO * O) of each head, and lse * log2(e), in the order in which the main kernel reads
-// them; queries past the end get an lse that makes their weights 0. Eight threads per row.
-__global__ void __launch_bounds__(256)
-    stats_kernel(const __nv_bfloat16* __restrict__ d_out, const __nv_bfloat16* __restrict__ out,
-                 const float* __restrict__ lse, int heads, int queries, int padded_queries,
-                 float* __restrict__ stats) {
-  const int part = blockIdx.x * 256 + threadIdx.x;  // [padded queries, h, 8]
-  const int query = part / (heads * 8), head = part / 8 % heads, sample = blockIdx.y;
-  if (query >= padded_queries) return;  // whole groups of eight
-  float sum = 0;
-  if (query < queries) {
-    const std::int64_t at =
-        (std::int64_t{sample} * queries + query) * heads * kHeadDim + part % (heads * 8) * 8;
-    const uint4 x = *reinterpret_cast<const uint4*>(d_out + at);
-    const uint4 y = *reinterpret_cast<const uint4*>(out + at);
-    const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum = fmaf(__uint_as_float(xs[i] << 16), __uint_as_float(ys[i] << 16), sum);
-      sum = fmaf(__uint_as_float(xs[i] & 0xffff0000u), __uint_as_float(ys[i] & 0xffff0000u), sum);
-    }
-  }
-  const unsigned members = 0xffu << (threadIdx.x % 32 / 8 * 8);
-  for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(members, sum, step);
-  if (part % 8 != 0) return;
-  const std::int64_t row = std::int64_t{sample} * heads + head;
-  float* to = stats + (row * padded_queries + query / 2 * 2) * 2 + query % 2;
-  to[0] = query < queries ? lse[row * queries + query] * kLog2e : INFINITY;
-  to[2] = sum;
-}
-
-// Sums over samples, then over the distances of each bucket; one block per head. far: sums beyond
-// the band, [b, h, 8].
-template <class T>
-__global__ void __launch_bounds__(1024)
-    bias_gradient_kernel(const __grid_constant__ BiasParams bias, const float* __restrict__ sums,
-                         const float2* __restrict__ far, int batch, int heads, int buckets,
-                         bool add, T* __restrict__ d_bias) {
-  __shared__ float halves[2][kDistances];
-  __shared__ float far_sums[2][32];
-  __shared__ std::uint8_t bucket_of[kDistances];
-  const int head = blockIdx.x, part = threadIdx.x / kDistances, distance = threadIdx.x % kDistances;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float sum = 0;
-#pragma unroll 4
-  for (int b = part; b < batch; b += 2) {
-    sum += sums[(std::int64_t{b} * heads + head) * kDistances + distance];
-  }
-  halves[part][distance] = sum;
-  bucket_of[distance] = static_cast<std::uint8_t>(bias_bucket_of(bias, distance - kDistances / 2));
-  float2 of_far = {};
-  for (int i = threadIdx.x; i < batch * kConsumerWarps; i += 1024) {
-    const float2 x = far[(std::int64_t{i / kConsumerWarps} * heads + head) * kConsumerWarps +
-                         i % kConsumerWarps];
-    of_far = make_float2(of_far.x + x.x, of_far.y + x.y);
-  }
-  for (int step = 1; step < 32; step *= 2) {
-    of_far.x += __shfl_xor_sync(~0u, of_far.x, step);
-    of_far.y += __shfl_xor_sync(~0u, of_far.y, step);
-  }
-  if (lane == 0) {
-    far_sums[0][warp] = of_far.x;
-    far_sums[1][warp] = of_far.y;
-  }
-  __syncthreads();
-  const int buckets_of_far[2] = {bucket_of[0], bucket_of[kDistances - 1]};
-  for (int bucket = warp; bucket < buckets; bucket += 32) {
-    float of_bucket = 0;
-    for (int i = lane; i < kDistances; i += 32) {
-      if (bucket_of[i] == bucket) of_bucket += halves[0][i] + halves[1][i];
-    }
-    for (int side = 0; side < 2; ++side) {
-      if (bucket == buckets_of_far[side]) of_bucket += far_sums[side][lane];
-    }
-    for (int step = 1; step < 32; step *= 2) of_bucket += __shfl_xor_sync(~0u, of_bucket, step);
-    if (lane == 0) {
-      T& to = d_bias[bucket * heads + head];
-      to = static_cast<T>(add ? static_cast<float>(to) + of_bucket : of_bucket);
+      sum_bias_gradient<kCausal>(p, shared, warp - kMultiplyWarps - 1, lane);
     }
   }
 }
@@ -695,7 +415,7 @@ struct Workspace {
     d_q_sums = stats + items * rows * 2 * 4;
     d_bias_sums = d_q_sums + std::int64_t{blocks_for(a)} * rows * kHeadDim * 4;
     d_far_sums = d_bias_sums + biased * items * kDistances * 4;
-    bytes = d_far_sums + biased * items * kConsumerWarps * 8;
+    bytes = d_far_sums + biased * items * kMultiplyWarps * 8;
   }
 };
 
@@ -742,10 +462,10 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   }
 
   const int padded = p.query_tiles * kTile;
-  const dim3 stats_grid((static_cast<unsigned>(padded) * a.heads * 8 + 255) / 256, a.batch);
-  stats_kernel<<<stats_grid, 256, 0, stream>>>(static_cast<const __nv_bfloat16*>(b.d_out),
-                                               static_cast<const __nv_bfloat16*>(b.out), b.lse,
-                                               a.heads, a.queries, padded, stats);
+  const dim3 stats_grid(padded / kStatsQueries, (a.heads + kStatsHeads - 1) / kStatsHeads, a.batch);
+  stats_kernel<<<stats_grid, kStatsThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(b.d_out),
+                                                         static_cast<const __nv_bfloat16*>(b.out),
+                                                         b.lse, a.heads, a.queries, padded, stats);
 
   const bool biased = a.bias.table != nullptr;
   const auto kernel = a.causal

@@ -15,6 +15,7 @@ namespace quintet::cuda::sm90 {
 inline constexpr int kTile = 128;             // queries, and keys, of one tile
 inline constexpr int kGroupRows = kTile / 2;  // a warpgroup has half of a tile's rows
 inline constexpr int kGroupThreads = 128;
+inline constexpr int kMultiplyWarps = 8;                 // of the two warpgroups
 inline constexpr int kTileBytes = kTile * kHeadDim * 2;  // of a bf16 tile [128, 64]
 // Distances key - query inside one tile on the band lie in (-256, 256); position d + 256 of a
 // table holds distance d.

@@ -72,7 +72,6 @@ struct Ring {
 // What the L2 cache should do with a line (the encoded policies of createpolicy).
 inline constexpr std::uint64_t kKeepNormal = 0x1000000000000000;
 inline constexpr std::uint64_t kKeepShort = 0x12f0000000000000;
-inline constexpr std::uint64_t kKeepLong = 0x14f0000000000000;
 
 // Box of `map` at (column, row, sample) into a tile; completes on `bar`. Rows past the end read 0.
 __device__ __forceinline__ void load_tile(void* tile, const CUtensorMap* map, std::uint64_t* bar,
@@ -233,33 +232,22 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32
                : "r"(address)
                : "memory");
 }
-// c += a b for one warp, [16, 16] times [16, 8].
-__device__ __forceinline__ void mma(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
-                                    std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
-                                    std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-// Four floats in the L2 cache: written, added to (by one thread only, or the order is open), read.
-__device__ __forceinline__ void put(float4* at, float4 x, std::uint64_t keep) {
-  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(at), "f"(x.x),
-               "f"(x.y), "f"(x.z), "f"(x.w), "l"(keep)
+// Four floats in the L2 cache: written, added to (in a fixed order if by one thread only), read.
+__device__ __forceinline__ void put(float4* at, float4 x) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x.x), "f"(x.y),
+               "f"(x.z), "f"(x.w)
                : "memory");
 }
-__device__ __forceinline__ void add(float4* at, float4 x, std::uint64_t keep) {
-  asm volatile(
-      "red.relaxed.gpu.global.add.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(at),
-      "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "l"(keep)
-      : "memory");
+__device__ __forceinline__ void add(float4* at, float4 x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x.x),
+               "f"(x.y), "f"(x.z), "f"(x.w)
+               : "memory");
 }
-__device__ __forceinline__ float4 get(const float4* at, std::uint64_t keep) {
+__device__ __forceinline__ float4 get(const float4* at) {
   float4 x;
-  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-               : "l"(at), "l"(keep)
+               : "l"(at)
                : "memory");
   return x;
 }
