@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kCluster = 8, kClusterThreads = 512, kPacks = 8;
 constexpr std::int64_t kClusterWords = std::int64_t{kCluster} * kClusterThreads * kPacks * 8;
 
-__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kClusterThreads, 2)
+__global__ void __launch_bounds__(kClusterThreads, 2)
     cluster_loss_kernel(dbf16* logits, std::int64_t ld, int words, const std::int32_t* labels,
                         std::int64_t first_word, const float* count, float z_loss,
                         float* cross_entropies, float* z_losses) {
@@ -338,12 +338,19 @@ void linear_cross_entropy(const OpContext& op) {
       }
       if (std::is_same_v<T, dbf16> && gradients && !shared && op.device().major >= 9 &&
           words % 8 == 0 && words > kThreads * 8 && words <= kClusterWords) {
-        cluster_loss_kernel<<<static_cast<unsigned>(rows * kCluster), kClusterThreads, 0,
-                              op.stream()>>>(
-            reinterpret_cast<dbf16*>(logits), layout.ld, static_cast<int>(words),
-            op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, count, attrs.z_loss,
-            cross_entropies, z_losses);
-        QT_LAUNCHED();
+        cudaLaunchAttribute cluster{};
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {kCluster, 1, 1};
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim3(static_cast<unsigned>(rows * kCluster));
+        config.blockDim = dim3(kClusterThreads);
+        config.stream = op.stream();
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        QT_CUDA(cudaLaunchKernelEx(&config, cluster_loss_kernel, reinterpret_cast<dbf16*>(logits),
+                                   layout.ld, static_cast<int>(words),
+                                   op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word,
+                                   count, attrs.z_loss, cross_entropies, z_losses));
         return;
       }
       loss_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
