@@ -388,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     give_registers<kServiceRegisters>();
     if (warp == kMultiplyWarps) {
-      if (lane == 0) feed<kCausal>(p, shared, q_map, k_map, v_map, d_out_map);
+      feed<kCausal>(p, shared, lane, q_map, k_map, v_map, d_out_map);
     } else if (kBias) {
       sum_bias_gradient<kCausal>(p, shared, warp - kMultiplyWarps - 1, lane);
     }
@@ -442,7 +442,7 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.d_v = static_cast<__nv_bfloat16*>(b.d_v);
   p.q_ld = a.q_ld;
   p.kv_ld = a.kv_ld;
-  p.stats = stats;
+  p.stats = reinterpret_cast<const float4*>(stats);
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
   p.d_far_sums = reinterpret_cast<float2*>(bytes + parts.d_far_sums);
