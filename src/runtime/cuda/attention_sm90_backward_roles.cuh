@@ -97,9 +97,10 @@ __device__ __forceinline__ void feed(const Params& p, Shared& shared, int lane,
         barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
         shared.stats[q.stage][lane] = low;
         shared.stats[q.stage][lane + 32] = high;
-        __syncwarp();
-        if (lane == 0) {
-          std::uint64_t* full = &shared.q_full[q.stage];
+        std::uint64_t* full = &shared.q_full[q.stage];
+        if (lane != 0) {
+          barrier_arrive(full);
+        } else {
           barrier_expect(full, 2 * kTileBytes);
           load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
           load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
