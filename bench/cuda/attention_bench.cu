@@ -2,8 +2,8 @@
 //
 //   attention_bench [few] [check] [time] [profile]     (default: check and time)
 //
-// Builds without the rest of the project:
-//   nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I src \
+// Builds without the rest of the project, by one line:
+//   nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I src
 //     bench/cuda/attention_bench.cu src/runtime/cuda/attention_sm90*.cu -o attention_bench
 //
 // check: values against a plain computation on the CPU (float32 products, float64 sums) from the

@@ -60,7 +60,9 @@ bool supported(const Attention& a);
 // out: bf16 [b, t, A]; lse: f32 [b, h, t]. Queries that see no key get 0 in both.
 cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stream);
 
-// Bytes of scratch that backward() needs, 256-byte aligned.
+// Bytes of scratch that backward() needs, 256-byte aligned: 8 per score row, 256 per query for each
+// block at work (as many as multiprocessors, or heads of all samples if those are fewer), and with
+// a bias 2112 per head and sample.
 std::int64_t backward_workspace(const Attention& a);
 cudaError_t backward(const Attention& a, const AttentionBackward& b, void* workspace,
                      cudaStream_t stream);

@@ -8,9 +8,10 @@
 //   S^T = K Q^T, dP^T = V dO^T              [keys, queries]
 //   P = exp(S + bias - lse), dS = P (dP - D), D = rowsum(dO * O)
 //   dV += P^T dO, dK += dS^T Q, dQ += dS K   (dS through shared memory for the last)
-// A third warpgroup serves: one warp feeds tiles through the copy engine; the others sum dS for the
-// gradient of the bias while it lies in shared memory: along diagonals on the band
-// (|key - query| < 128), as a whole off it.
+// A third warpgroup serves: one warp feeds tiles through the copy engine; the others sum dS along
+// diagonals for the gradient of the bias while it lies in shared memory, in tiles on the band
+// (|key - query| < 128), and build the next head's bias. Off the band the sum of all dS is enough,
+// which the multiplying warps take from their registers.
 //
 // Legend: b batch, h heads, t queries, s keys, A = h * 64.
 
@@ -268,10 +269,8 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     pin(d_k);
     pin(d_v);
     pin(d_q);
-    if (lane == 0) {
-      barrier_arrive(&shared.q_empty[ring.stage]);
-      barrier_arrive(&shared.ds_empty[ring.stage]);
-    }
+    barrier_arrive(&shared.q_empty[ring.stage]);  // each thread for what it read of `stats`
+    if (lane == 0) barrier_arrive(&shared.ds_empty[ring.stage]);
 
     // 5. The next scores start while dQ is put away.
     const auto put_away = [&] {
@@ -372,8 +371,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&shared.kv_full[i], 1);
       barrier_init(&shared.kv_empty[i], 2);
-      barrier_init(&shared.q_full[i], 1);
-      barrier_init(&shared.q_empty[i], kMultiplyWarps);
+      barrier_init(&shared.q_full[i], 32);  // the warp that feeds
+      barrier_init(&shared.q_empty[i], 32 * kMultiplyWarps);
       barrier_init(&shared.ds_full[i], kMultiplyWarps);
       barrier_init(&shared.ds_empty[i], kMultiplyWarps + (kBias ? kSumWarps : 0));
       barrier_init(&shared.bias_full[i], kSumThreads);
@@ -388,7 +387,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     give_registers<kServiceRegisters>();
     if (warp == kMultiplyWarps) {
-      if (lane == 0) feed<kCausal>(p, shared, q_map, k_map, v_map, d_out_map);
+      feed<kCausal>(p, shared, lane, q_map, k_map, v_map, d_out_map);
     } else if (kBias) {
       sum_bias_gradient<kCausal>(p, shared, warp - kMultiplyWarps - 1, lane);
     }
@@ -442,7 +441,7 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.d_v = static_cast<__nv_bfloat16*>(b.d_v);
   p.q_ld = a.q_ld;
   p.kv_ld = a.kv_ld;
-  p.stats = stats;
+  p.stats = reinterpret_cast<const float4*>(stats);
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
   p.d_far_sums = reinterpret_cast<float2*>(bytes + parts.d_far_sums);

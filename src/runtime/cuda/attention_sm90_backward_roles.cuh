@@ -13,7 +13,6 @@ constexpr int kStages = 2;
 constexpr int kThreads = 3 * kGroupThreads;
 constexpr int kMultiplyRegisters = 232, kServiceRegisters = 40;
 constexpr int kMultiplyBarrier = 4;
-constexpr int kStatsBytes = kTile * 2 * 4;
 
 struct Shared {
   alignas(1024) std::uint8_t k[kStages][kTileBytes];  // later dK
@@ -35,10 +34,10 @@ struct Params {
   const std::int32_t* lengths;
   __nv_bfloat16 *d_q, *d_k, *d_v;
   std::int64_t q_ld, kv_ld;
-  const float* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
-  float4* d_q_sums;    // [blocks, query_tiles, 2, 8, 128 threads]
-  float* d_bias_sums;  // [b, h, kDistances]
-  float2* d_far_sums;  // [b, h, 8 warps]: keys before, keys after the query
+  const float4* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
+  float4* d_q_sums;     // [blocks, query_tiles, 2, 8, 128 threads]
+  float* d_bias_sums;   // [b, h, kDistances]
+  float2* d_far_sums;   // [b, h, 8 warps]: keys before, keys after the query
   BiasParams bias;
 };
 
@@ -72,31 +71,42 @@ __device__ __forceinline__ bool on_band(int key_tile, int query_tile) {
 
 // --- The warp that feeds -------------------------------------------------------------------------
 
+// Tiles go through the copy engine; the few numbers per query through registers, fetched before the
+// wait for their place.
 template <bool kCausal>
-__device__ __forceinline__ void feed(const Params& p, Shared& shared, const CUtensorMap& q_map,
-                                     const CUtensorMap& k_map, const CUtensorMap& v_map,
-                                     const CUtensorMap& d_out_map) {
+__device__ __forceinline__ void feed(const Params& p, Shared& shared, int lane,
+                                     const CUtensorMap& q_map, const CUtensorMap& k_map,
+                                     const CUtensorMap& v_map, const CUtensorMap& d_out_map) {
   Ring<kStages> kv, q;
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     const int column = item.head * kHeadDim;
     for (int j = 0; j < item.key_tiles; ++j) {
-      barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
-      std::uint64_t* full = &shared.kv_full[kv.stage];
-      barrier_expect(full, 2 * kTileBytes);
-      load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
-      load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
+      if (lane == 0) {
+        std::uint64_t* full = &shared.kv_full[kv.stage];
+        barrier_wait(&shared.kv_empty[kv.stage], kv.parity ^ 1);
+        barrier_expect(full, 2 * kTileBytes);
+        load_tile(shared.k[kv.stage], &k_map, full, column, j * kTile, item.sample, kKeepShort);
+        load_tile(shared.v[kv.stage], &v_map, full, column, j * kTile, item.sample, kKeepShort);
+      }
       kv.advance();
       for (int n = 0; n < item.query_tiles_of(p, j); ++n) {
         const int i = item.query_tile(p, j, n);
+        const float4* stats = p.stats + (std::int64_t{index} * p.query_tiles + i) * (kTile / 2);
+        const float4 low = stats[lane], high = stats[lane + 32];
         barrier_wait(&shared.q_empty[q.stage], q.parity ^ 1);
-        full = &shared.q_full[q.stage];
-        barrier_expect(full, 2 * kTileBytes + kStatsBytes);
-        load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
-        load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
-                  kKeepShort);
-        const std::int64_t stats_at = std::int64_t{index} * p.query_tiles + i;
-        load_bytes(shared.stats[q.stage], p.stats + stats_at * (kTile * 2), kStatsBytes, full);
+        shared.stats[q.stage][lane] = low;
+        shared.stats[q.stage][lane + 32] = high;
+        std::uint64_t* full = &shared.q_full[q.stage];
+        if (lane != 0) {
+          barrier_arrive(full);
+        } else {
+          barrier_expect(full, 2 * kTileBytes);
+          load_tile(shared.q[q.stage], &q_map, full, column, i * kTile, item.sample);
+          load_tile(shared.d_out[q.stage], &d_out_map, full, column, i * kTile, item.sample,
+                    kKeepShort);
+        }
+        __syncwarp();
         q.advance();
       }
     }

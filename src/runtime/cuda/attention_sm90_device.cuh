@@ -92,14 +92,6 @@ __device__ __forceinline__ void store_tile(const CUtensorMap* map, const void* t
       "r"(shared_address(tile)), "r"(column), "r"(row), "r"(sample), "l"(keep)
       : "memory");
 }
-__device__ __forceinline__ void load_bytes(void* to, const void* from, int bytes,
-                                           std::uint64_t* bar) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(bar))
-      : "memory");
-}
 __device__ __forceinline__ void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
