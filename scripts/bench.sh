@@ -12,3 +12,7 @@ build/bench/gemm_bench
 echo
 echo "== one training step of mini"
 build/quintet bench step --model mini --micro-batch 16 --source 128 --target 32
+echo
+echo "== two ranks of one thread against one rank of two"
+build/quintet sweep -n 2 bench/two_ranks.toml --layout ranks=1,train.threads=2 --layout zero=0 --layout zero=1 \
+  --layout zero=2 --layout zero=3 --layout tp=2 --layout pp=2,batch.micro_batch=4

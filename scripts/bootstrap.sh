@@ -10,6 +10,8 @@ packages=(
   libopenmpi-dev openmpi-bin
   libfmt-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libbenchmark-dev
+  libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
+  libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums
 )
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

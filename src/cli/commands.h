@@ -20,5 +20,16 @@ void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
+void add_tokenize(CLI::App& app, Action& action);
+void add_tokenizer(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+
+// The subcommands of `data`.
+void add_data_build(CLI::App& data, Action& action);
+void add_data_inspect(CLI::App& data, Action& action);
+void add_data_verify(CLI::App& data, Action& action);
+void add_data_import(CLI::App& data, Action& action);
+void add_data_export(CLI::App& data, Action& action);
+void add_data_bench(CLI::App& data, Action& action);
 
 }  // namespace quintet

@@ -42,6 +42,9 @@ int run(int argc, char** argv) {
   add_verify(app, action);
   add_bench(app, action);
   add_config(app, action);
+  add_data(app, action);
+  add_tokenize(app, action);
+  add_tokenizer(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -37,7 +37,8 @@ Status sweep(const SweepOptions& options) {
   compare_losses(rows);
   fmt::print(
       "\n{} on {} ranks. Loss: of the last step, and the curve's largest relative difference to "
-      "the first row's.\nMemory: of the rank that takes most. Bytes: sent by one rank in a step, "
+      "the first row's.\nSpeed: compared with the first row. Memory: of the rank that takes most. "
+      "Bytes: sent by one rank in a step, "
       "by method.\n\n{}",
       rows.front().run.model, options.ranks, table_of(rows));
   double worst = 0;

@@ -42,4 +42,18 @@ void shift_right(std::span<const std::int32_t> labels, std::int64_t target_lengt
   }
 }
 
+void shift_right_in_segments(std::span<const std::int32_t> labels,
+                             std::span<const std::int32_t> segments, std::int64_t target_length,
+                             std::int32_t start, std::int32_t pad, std::span<std::int32_t> target) {
+  QT_CHECK(segments.size() == labels.size(), "{} labels, {} segments", labels.size(),
+           segments.size());
+  shift_right(labels, target_length, start, pad, target);
+  const auto length = static_cast<std::size_t>(target_length);
+  for (std::size_t i = 1; i < segments.size(); ++i) {
+    if (i % length != 0 && segments[i] != segments[i - 1]) {
+      target[i] = segments[i] == 0 ? pad : start;
+    }
+  }
+}
+
 }  // namespace quintet

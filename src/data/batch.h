@@ -17,6 +17,14 @@ struct Batch {
   std::vector<std::int32_t> target;   // [sequences, target_length], the decoder's input
   std::vector<std::int32_t> labels;   // [sequences, target_length]; below zero: does not count
 
+  // Of packed batches, whose rows hold several examples; empty otherwise. Each example is a
+  // segment, numbered from 1 in every row; 0 is padding. Attention must not cross segments: a
+  // position sees only positions of its own segment, in cross-attention the source's of the same
+  // number. Positions count from 0 in every segment.
+  std::vector<std::int32_t> source_segments, source_positions;  // [sequences, source_length]
+  std::vector<std::int32_t> target_segments, target_positions;  // [sequences, target_length]
+  bool packed() const { return !source_segments.empty(); }
+
   void resize(std::int64_t new_sequences, std::int64_t new_source, std::int64_t new_target) {
     sequences = new_sequences;
     source_length = new_source;
@@ -34,6 +42,11 @@ Status check_ids(const Batch& batch, std::int64_t vocab_size);
 // not count is read as `pad`.
 void shift_right(std::span<const std::int32_t> labels, std::int64_t target_length,
                  std::int32_t start, std::int32_t pad, std::span<std::int32_t> target);
+
+// The same where rows hold several segments: each begins with `start`.
+void shift_right_in_segments(std::span<const std::int32_t> labels,
+                             std::span<const std::int32_t> segments, std::int64_t target_length,
+                             std::int32_t start, std::int32_t pad, std::span<std::int32_t> target);
 
 // An endless, numbered stream of examples: number i is a pure function of the source's
 // configuration.

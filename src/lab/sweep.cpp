@@ -31,7 +31,10 @@ Status train_under(const RunConfig& config, std::int64_t ranks, const std::strin
   copy.output.folder = folder;
   const std::string file = folder + "/run.toml", log = folder + "/log.txt";
   QT_TRY(write_file(file, config_to_toml(copy.fields(), false)));
-  QT_ASSIGN(const auto line, mpirun_line({static_cast<int>(ranks), 1, ""}, {"train", file}));
+  QT_ASSIGN(const auto line,
+            mpirun_line({static_cast<int>(ranks),
+                         static_cast<int>(std::max<std::int64_t>(config.train.threads, 1)), ""},
+                        {"train", file}));
   if (const Status status = run_command(line, log); !status.ok()) {
     const auto said = read_file(log);
     const auto lines = words_of(said.ok() ? said.value() : "", '\n');
@@ -119,9 +122,10 @@ void compare_losses(std::vector<SweepRow>& rows) {
 }
 
 std::string table_of(const std::vector<SweepRow>& rows) {
-  std::string text = fmt::format(
-      "{:<36} {:>8} {:>9} {:>9}  {:>10} {:>10}  {:>10} {:>10} {:>10} {:>7}\n", "layout", "loss",
-      "differs", "ms/step", "predicted", "measured", "data", "tensor", "pipeline", "bubble");
+  std::string text =
+      fmt::format("{:<36} {:>8} {:>9} {:>9} {:>7}  {:>10} {:>10}  {:>10} {:>10} {:>10} {:>7}\n",
+                  "layout", "loss", "differs", "ms/step", "speed", "predicted", "measured", "data",
+                  "tensor", "pipeline", "bubble");
   for (const SweepRow& row : rows) {
     if (!row.failure.empty()) {
       text += fmt::format("{:<36} {}\n", row.settings, row.failure);
@@ -140,10 +144,12 @@ std::string table_of(const std::vector<SweepRow>& rows) {
     };
     const StepAccount mean = row.run.mean_account();
     text += fmt::format(
-        "{:<36} {:>8.4f} {:>9.1e} {:>9.2f}  {:>10} {:>10}  {:>10} {:>10} {:>10} {:>6.1f}%\n",
+        "{:<36} {:>8.4f} {:>9.1e} {:>9.2f} {:>6.0f}%  {:>10} {:>10}  {:>10} {:>10} {:>10} "
+        "{:>6.1f}%\n",
         row.run.layout, row.losses.empty() ? 0 : row.losses.back(), row.loss_distance,
-        row.run.step_seconds * 1e3, human(predicted), human(resident), human(sent[1]),
-        human(sent[2]), human(sent[3]), 100 * mean.bubble / mean.step);
+        row.run.step_seconds * 1e3, 100 * rows.front().run.step_seconds / row.run.step_seconds,
+        human(predicted), human(resident), human(sent[1]), human(sent[2]), human(sent[3]),
+        100 * mean.bubble / mean.step);
   }
   return text;
 }

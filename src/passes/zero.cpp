@@ -214,6 +214,8 @@ class ZeroPass {
         }
       }
     }
+    // From now on the whole is nowhere but in what was gathered.
+    for (const std::int32_t unit : bucket.units) program_.units[index(unit)].params = kNone;
   }
 
   // --- Gradients

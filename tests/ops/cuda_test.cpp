@@ -174,7 +174,7 @@ TEST_P(Cuda, Attention) {
 }
 
 TEST_P(Cuda, LinearCrossEntropy) {
-  for (const std::int64_t words : {5003, 20008}) {  // the second fits a cluster of blocks
+  for (const std::int64_t words : {5003, 20008}) {  // whole packs and a rest
     const std::int64_t tokens = 200, width = 256;
     HostTensor labels = random_ids({1, tokens}, words, 1);
     labels.at(7) = -100;

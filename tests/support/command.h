@@ -12,10 +12,12 @@ namespace quintet::testing {
 struct Outcome {
   int exit_code = -1;
   std::string output;  // both streams
+
+  bool says(const std::string& part) const { return output.find(part) != std::string::npos; }
 };
 
 inline Outcome run_shell(const std::string& command) {
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
   Outcome outcome;
   std::array<char, 4096> buffer{};
   for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {

@@ -2,8 +2,6 @@
 #include <cmath>
 #include <vector>
 
-#include <cooperative_groups.h>
-
 #include "program/ops/linear_cross_entropy.h"
 #include "program/ops/matmul.h"
 #include "runtime/cuda/check.h"
@@ -140,96 +138,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same for vocabularies that a cluster of blocks can hold in its registers: logits are
-// read once instead of twice. Each block has its share of the row, each thread kPacks packs of it.
-constexpr int kCluster = 8, kClusterThreads = 512, kPacks = 8;
-constexpr std::int64_t kClusterWords = std::int64_t{kCluster} * kClusterThreads * kPacks * 8;
-
-__global__ void __launch_bounds__(kClusterThreads, 2)
-    cluster_loss_kernel(dbf16* logits, std::int64_t ld, int words, const std::int32_t* labels,
-                        std::int64_t first_word, const float* count, float z_loss,
-                        float* cross_entropies, float* z_losses) {
-#if __CUDA_ARCH__ >= 900
-  namespace cg = cooperative_groups;
-  __shared__ MaxSum warps[kClusterThreads / 32], own;
-  __shared__ float own_logit;
-  const auto cluster = cg::this_cluster();
-  const unsigned rank = cluster.block_rank();
-  const int token = static_cast<int>(blockIdx.x) / kCluster;
-  dbf16* row = logits + std::int64_t{token} * ld;
-  const std::int32_t label_id = labels[token];
-  const std::int64_t label = label_id - first_word;
-  const int packs = words / 8, share = (packs + kCluster - 1) / kCluster;
-  const int begin = static_cast<int>(rank) * share, end = min(begin + share, packs);
-  const int first = begin + static_cast<int>(threadIdx.x);
-  // 1. The row, and its label's logit with whoever has it.
-  Pack<dbf16, 8> values[kPacks];
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const int p = first + k * kClusterThreads;
-    if (p < end) values[k] = load_pack<8>(row + p * 8);
-  }
-  if (threadIdx.x == 0) {
-    const bool here = label >= begin * 8 && label < end * 8;
-    own_logit = here ? to_float(row[label]) : 0.0f;
-  }
-  // 2. Maximum and sum of exponentials: of the thread, the block, the cluster.
-  MaxSum mine{-3e38f, 0};
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    if (first + k * kClusterThreads >= end) continue;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) mine.max = fmaxf(mine.max, to_float(values[k].v[j]));
-  }
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    if (first + k * kClusterThreads >= end) continue;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) mine.sum += __expf(to_float(values[k].v[j]) - mine.max);
-  }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    mine = join(mine,
-                {__shfl_xor_sync(~0u, mine.max, offset), __shfl_xor_sync(~0u, mine.sum, offset)});
-  }
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    MaxSum all = warps[0];
-    for (int i = 1; i < kClusterThreads / 32; ++i) all = join(all, warps[i]);
-    own = all;
-  }
-  cluster.sync();
-  MaxSum all = *cluster.map_shared_rank(&own, 0);
-  float logit = *cluster.map_shared_rank(&own_logit, 0);
-  for (int i = 1; i < kCluster; ++i) {
-    all = join(all, *cluster.map_shared_rank(&own, i));
-    logit += *cluster.map_shared_rank(&own_logit, i);
-  }
-  cluster.sync();  // nobody leaves while another still reads its memory
-  // 3. The loss, and its gradient in place.
-  const float lse = all.max + logf(all.sum);
-  if (rank == 0 && threadIdx.x == 0) {
-    cross_entropies[token] = label_id < 0 ? 0.0f : lse - logit;
-    z_losses[token] = label_id < 0 ? 0.0f : z_loss * lse * lse;
-  }
-  const float inverse_count = *count > 0 && label_id >= 0 ? 1.0f / *count : 0.0f;
-  const float factor = (1 + 2 * z_loss * lse) * inverse_count / all.sum;
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const int p = first + k * kClusterThreads;
-    if (p >= end) continue;
-    float value[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      value[j] = __expf(to_float(values[k].v[j]) - all.max) * factor;
-      if (p * 8 + j == label) value[j] -= inverse_count;
-    }
-    store_floats<8>(row + p * 8, value);
-  }
-#endif
-}
-
 // Adds a chunk's losses to the step's, in order.
 __global__ void add_losses_kernel(const float* cross_entropies, const float* z_losses, int rows,
                                   const float* count, const float* addend, float* loss) {
@@ -335,23 +243,6 @@ void linear_cross_entropy(const OpContext& op) {
         QT_LAUNCHED();
         op.device_group() != nullptr ? exchange_on_device(op, stats, own_max, rows, chunk)
                                      : exchange_through_host(op, stats, rows, chunk);
-      }
-      if (std::is_same_v<T, dbf16> && gradients && !shared && op.device().major >= 9 &&
-          words % 8 == 0 && words > kThreads * 8 && words <= kClusterWords) {
-        cudaLaunchAttribute cluster{};
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim = {kCluster, 1, 1};
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(rows * kCluster));
-        config.blockDim = dim3(kClusterThreads);
-        config.stream = op.stream();
-        config.attrs = &cluster;
-        config.numAttrs = 1;
-        QT_CUDA(cudaLaunchKernelEx(&config, cluster_loss_kernel, reinterpret_cast<dbf16*>(logits),
-                                   layout.ld, static_cast<int>(words),
-                                   op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word,
-                                   count, attrs.z_loss, cross_entropies, z_losses));
-        return;
       }
       loss_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
           reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),

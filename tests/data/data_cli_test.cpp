@@ -1,0 +1,228 @@
+// From raw text to samples by the command line alone, and what it says when something is wrong.
+#include <gtest/gtest.h>
+
+#include "tests/data/models.h"
+#include "tests/support/command.h"
+#include "tests/support/folders.h"
+#include "tests/support/temporary_folder.h"
+
+namespace quintet {
+namespace {
+
+testing::Outcome quintet(const std::string& arguments) {
+  return testing::run_shell(std::string(QUINTET_BINARY) + " " + arguments);
+}
+
+// Text in two languages, and a model trained on it by the program itself.
+class DataCli : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    const SampleText german("de"), chinese("zh");
+    std::string lines, json;
+    for (std::uint64_t i = 0; i < 400; ++i) {
+      german.append_document(1, i, 300, lines);
+      lines += '\n';
+      json += "{\"text\": \"";
+      chinese.append_document(1, i, 300, json);
+      json += "\"}\n";
+    }
+    put_file(shared("text/de/lines.txt"), lines);
+    put_file(shared("text/zh/objects.jsonl.zst"), zstd(json));
+    const testing::Outcome trained =
+        quintet("tokenizer train --vocabulary 1200 --coverage 0.98 --threads 2 --out " +
+                shared("m.model") + " " + shared("text/de/lines.txt"));
+    if (trained.exit_code != 0) throw std::runtime_error(trained.output);
+    const testing::Outcome built = quintet(build(shared("corpus")));
+    if (built.exit_code != 0) throw std::runtime_error(built.output);
+    table_ = built.output;
+  }
+  static void TearDownTestSuite() { delete shared_; }
+
+  static std::string shared(const std::string& name) { return (shared_->path() / name).string(); }
+  static std::string build(const std::string& output) {
+    return "data build --language-by directory --held-out 0.05 --tokenizer " + shared("m.model") +
+           " --out " + output + " " + shared("text");
+  }
+  // A corpus to be damaged.
+  std::string copy() {
+    std::filesystem::copy(shared("corpus"), folder_.path() / "copy",
+                          std::filesystem::copy_options::recursive);
+    return (folder_.path() / "copy").string();
+  }
+  std::string path(const std::string& name) { return (folder_.path() / name).string(); }
+
+  static inline TemporaryFolder* shared_ = nullptr;
+  static inline std::string table_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(DataCli, EveryCommandHasHelp) {
+  for (const char* command :
+       {"tokenize", "tokenizer", "tokenizer train", "data", "data build", "data inspect",
+        "data verify", "data import", "data export", "data bench"}) {
+    const testing::Outcome outcome = quintet(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0) << command;
+    EXPECT_TRUE(outcome.says("Usage")) << command;
+  }
+}
+
+TEST_F(DataCli, TokenizesAsTheLibraryDoesAndBack) {
+  const auto library = SentencePiece::load(read_file(shared("m.model")).value(), "m").value();
+  const std::vector<std::string> lines = {"", "ein Satz", "  viele   Wörter \t", "中文", "\xff x"};
+  std::string text, expected, decoded;
+  for (const std::string& line : lines) {
+    text += line + "\n";
+    const auto ids = library_ids(library, line);
+    expected += fmt::format("{}\n", fmt::join(ids, " "));
+    decoded += library.decode(ids).value() + "\n";
+  }
+  put_file(path("text"), text);
+  put_file(path("text.gz"), gzip(text));
+  put_file(path("ids"), expected);
+  const std::string model = " --model " + shared("m.model") + " ";
+  EXPECT_EQ(quintet("tokenize" + model + path("text")).output, expected);
+  EXPECT_EQ(quintet("tokenize" + model + path("text.gz")).output, expected);
+  EXPECT_EQ(quintet("tokenize" + model + "< " + path("text")).output, expected);
+  EXPECT_EQ(quintet("tokenize --detokenize" + model + path("ids")).output, decoded);
+}
+
+TEST_F(DataCli, BuildsOnceAndSaysWhatItBuilt) {
+  for (const char* part :
+       {"language", "bytes/token", "unknown", "de ", "zh ", "held_out", "all "}) {
+    EXPECT_NE(table_.find(part), std::string::npos) << part << "\n" << table_;
+  }
+  const testing::Outcome again = quintet(build(shared("corpus")));
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_TRUE(again.says("already complete")) << again.output;
+  // No progress bar where there is no terminal.
+  EXPECT_EQ(table_.find('\r'), std::string::npos);
+}
+
+TEST_F(DataCli, InspectsAndVerifies) {
+  const testing::Outcome plain = quintet("data inspect " + shared("corpus"));
+  EXPECT_EQ(plain.exit_code, 0);
+  EXPECT_TRUE(plain.says("100 of them sentinels (1199 down to 1100)")) << plain.output;
+  EXPECT_FALSE(plain.says("sample "));
+  const testing::Outcome samples =
+      quintet("data inspect " + shared("corpus") + " --sample 0 7 --source 64 --ids");
+  EXPECT_EQ(samples.exit_code, 0);
+  for (const char* part : {"sample 0: ", "sample 7: ", "64 source, 14 target: ", "[", "1199"}) {
+    EXPECT_TRUE(samples.says(part)) << part << "\n" << samples.output;
+  }
+  const testing::Outcome packed =
+      quintet("data inspect " + shared("corpus") +
+              " --sample 3 --source 256 --target 128 --set pack=true --set only='[\"de\"]'");
+  EXPECT_EQ(packed.exit_code, 0);
+  EXPECT_TRUE(packed.says("sample 3: de")) << packed.output;
+  const testing::Outcome verified = quintet("data verify " + shared("corpus"));
+  EXPECT_EQ(verified.exit_code, 0);
+  EXPECT_TRUE(verified.says("every checksum is right")) << verified.output;
+}
+
+TEST_F(DataCli, VerifyNamesEverythingDamaged) {
+  const std::string corpus = copy();
+  for (const char* name : {"/train/de-00000.tokens", "/train/zh-00000.index"}) {
+    std::string bytes = read_file(corpus + name).value();
+    bytes[bytes.size() / 3] ^= 4;
+    put_file(corpus + name, bytes);
+  }
+  std::filesystem::remove(corpus + "/held_out/de-00000.tokens");
+  std::filesystem::copy_file(shared("text/de/lines.txt"), corpus + "/tokenizer.model",
+                             std::filesystem::copy_options::overwrite_existing);
+  const testing::Outcome outcome = quintet("data verify " + corpus);
+  EXPECT_EQ(outcome.exit_code, 3);
+  for (const char* part : {"train/de-00000.tokens", "train/zh-00000.index",
+                           "held_out/de-00000.tokens", "tokenizer.model", "4 of its parts"}) {
+    EXPECT_TRUE(outcome.says(part)) << part << "\n" << outcome.output;
+  }
+}
+
+TEST_F(DataCli, ExportsAndImports) {
+  const testing::Outcome exported =
+      quintet("data export " + shared("corpus") + " --out " + path("megatron"));
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  const testing::Outcome imported =
+      quintet("data import --tokenizer " + shared("m.model") + " --out " + path("back") +
+              " de=" + path("megatron/de_train") + " zh=" + path("megatron/zh_train.bin"));
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  for (const char* name : {"/train/de-00000.tokens", "/train/zh-00000.tokens",
+                           "/train/de-00000.index", "/tokenizer.model"}) {
+    EXPECT_TRUE(read_file(path("back") + name).value() ==
+                read_file(shared("corpus") + name).value())
+        << name;
+  }
+  EXPECT_EQ(quintet("data verify " + path("back")).exit_code, 0);
+  // Not over something that is there.
+  EXPECT_EQ(quintet("data import --tokenizer " + shared("m.model") + " --out " + path("back") +
+                    " " + path("megatron/de_train"))
+                .exit_code,
+            2);
+}
+
+TEST_F(DataCli, MistakesAreNamed) {
+  put_file(path("bad.jsonl"), "{\"text\": \"a\"}\n{\"text\": \n{\"words\": \"a\"}\n");
+  put_file(path("cut.txt.gz"), gzip("some text that is long enough to be cut").substr(0, 30));
+  put_file(path("cut.txt.zst"), zstd("some text that is long enough to be cut").substr(0, 30));
+  put_file(path("words"), "12 twelve\n");
+  put_file(path("ids"), "5\n9999\n");
+  const std::string out = " --out " + path("out") + " --tokenizer " + shared("m.model") + " ";
+  const std::string corpus = shared("corpus");
+  struct Case {
+    std::string arguments;
+    int exit_code;
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {"data build" + out + path("none.txt"), 3, "none.txt"},
+      {"data build" + out + shared("m.model"), 3, ".jsonl"},
+      {"data build" + out + "--max-bad-lines 0 " + path("bad.jsonl"), 3, "bad.jsonl:2"},
+      {"data build" + out + "--max-bad-lines 1 " + path("bad.jsonl"), 3, "bad.jsonl:3"},
+      {"data build" + out + path("cut.txt.gz"), 3, "cut.txt.gz"},
+      {"data build" + out + path("cut.txt.zst"), 3, "cut.txt.zst"},
+      {"data build" + out + "--held-out 1 " + shared("text"), 2, "--held-out"},
+      {"data build" + out + "--language-by colour " + shared("text"), 2, "colour"},
+      {"data build --out " + corpus + " --tokenizer " + shared("m.model") + " " + shared("text"), 2,
+       "other options"},
+      {"data build --out " + path("o") + " --tokenizer " + path("words") + " " + shared("text"), 3,
+       "words"},
+      {"data inspect " + path("none"), 3, "manifest.json"},
+      {"data inspect " + corpus + " --sample 0 --set only='[\"dd\"]'", 2, "did you mean"},
+      {"data inspect " + corpus + " --sample 0 --set obective=ul2", 2, "data.objective"},
+      {"data inspect " + corpus + " --sample 0 --source 2048", 2, "sentinels"},
+      {"data verify " + path("none"), 3, "manifest.json"},
+      {"data export " + corpus + " --out " + path("x") + " --language xx", 2, "de, zh"},
+      {"data import --tokenizer " + shared("m.model") + " --out " + path("y") + " " + path("none"),
+       3, "none.idx"},
+      {"tokenize --model " + path("none") + " " + path("ids"), 3, "no such file"},
+      {"tokenize --detokenize --model " + shared("m.model") + " " + path("words"), 3, "line 1"},
+      {"tokenize --detokenize --model " + shared("m.model") + " " + path("ids"), 3, "line 2"},
+      {"tokenizer train --vocabulary 400 --out " + path("t") + " " + path("none"), 3, "none"},
+  };
+  for (const Case& c : cases) {
+    const testing::Outcome outcome = quintet(c.arguments);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << c.arguments << "\n" << outcome.output;
+    EXPECT_TRUE(outcome.says(c.says)) << c.arguments << "\n" << outcome.output;
+    std::filesystem::remove_all(path("out"));
+  }
+  EXPECT_EQ(quintet("tokenize --model " + shared("m.model") + " " + path("words") + " > /dev/full")
+                .exit_code,
+            7);
+}
+
+// The system itself refuses to write, here by a limit on the size of files; with room again the
+// same command continues, to the same bytes.
+TEST_F(DataCli, AFullDiskIsSurvived) {
+  const testing::Outcome full =
+      testing::run_shell("trap '' XFSZ; ulimit -f 8; " QUINTET_BINARY " " + build(path("out")));
+  EXPECT_EQ(full.exit_code, 7) << full.output;
+  EXPECT_TRUE(full.says(path("out"))) << full.output;
+  EXPECT_FALSE(std::filesystem::exists(path("out/manifest.json")));
+  EXPECT_EQ(quintet("data inspect " + path("out")).exit_code, 3);
+  const testing::Outcome again = quintet(build(path("out")));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_TRUE(folder_contents(path("out")) == folder_contents(shared("corpus")));
+}
+
+}  // namespace
+}  // namespace quintet
