@@ -9,7 +9,7 @@
 
 namespace quintet {
 
-enum class DType : std::uint8_t { kF32, kBF16, kI32, kI64 };
+enum class DType : std::uint8_t { kF32, kBF16, kI32, kI64, kI16 };
 
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -17,6 +17,7 @@ constexpr std::int64_t size_of(DType dtype) {
     case DType::kI32:
       return 4;
     case DType::kBF16:
+    case DType::kI16:
       return 2;
     case DType::kI64:
       return 8;
@@ -34,6 +35,8 @@ constexpr std::string_view name_of(DType dtype) {
       return "i32";
     case DType::kI64:
       return "i64";
+    case DType::kI16:
+      return "i16";
   }
   return "?";
 }
@@ -51,6 +54,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<bf16>() {
   return DType::kBF16;
+}
+template <>
+constexpr DType dtype_of<std::int16_t>() {
+  return DType::kI16;
 }
 template <>
 constexpr DType dtype_of<std::int32_t>() {

@@ -10,15 +10,26 @@ namespace {
 
 void print(const StepOptions& step, const StepBench& b) {
   const double achieved = b.flops / b.seconds;
-  fmt::print("{}: {} x {} sequences of {} + {} tokens, {}, {} threads\n", step.model.name,
-             step.accumulate, step.batch.micro_batch, step.batch.source, step.batch.target,
-             step.options.dtype == DType::kBF16 ? "bf16" : "fp32", step.target.threads);
+  const bool device = step.target.device == Device::kCuda;
+  fmt::print("{}: {} x {} sequences of {} + {} tokens, {}, {}\n", step.model.name, step.accumulate,
+             step.batch.micro_batch, step.batch.source, step.batch.target,
+             step.options.dtype == DType::kBF16 ? "bf16" : "fp32",
+             device ? "on the GPU" : fmt::format("{} threads", step.target.threads));
   fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {} of memory\n", b.seconds * 1e3,
              b.fastest * 1e3, b.tokens / b.seconds,
              human_bytes(static_cast<double>(b.arena_bytes)));
   fmt::print(
-      "{:.1f} GFLOP/s achieved, {:.1f} the ceiling (sgemm on the step's own shapes): {:.1f} %\n\n",
+      "{:.1f} GFLOP/s achieved, {:.1f} the ceiling (products of the step's own shapes): {:.1f} %\n",
       achieved * 1e-9, b.ceiling_flops * 1e-9, 100 * achieved / b.ceiling_flops);
+  if (device) {
+    fmt::print(
+        "{:.1f} GFLOP/s the best square product; device memory {} predicted, {} in use: {:+.2f} "
+        "%\n",
+        b.square_flops * 1e-9, human_bytes(static_cast<double>(b.predicted_bytes)),
+        human_bytes(static_cast<double>(b.measured_bytes)),
+        100 * (static_cast<double>(b.predicted_bytes) / static_cast<double>(b.measured_bytes) - 1));
+  }
+  fmt::print("\n");
   double total = 0;
   for (const KindCost& k : b.kinds) total += k.seconds;
   fmt::print("{:<22} {:>5} {:>9} {:>7} {:>9} {:>8} {:>12}\n", "op kind", "ops", "ms", "share",
@@ -57,6 +68,9 @@ nlohmann::ordered_json to_json(const StepOptions& step, const StepBench& b) {
           {"share_of_ceiling", b.flops / b.seconds / b.ceiling_flops},
           {"copy_bytes_per_second", b.copy_bytes},
           {"arena_bytes", b.arena_bytes},
+          {"predicted_bytes", b.predicted_bytes},
+          {"measured_bytes", b.measured_bytes},
+          {"square_flops_per_second", b.square_flops},
           {"kinds", kinds}};
 }
 

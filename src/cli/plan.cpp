@@ -7,6 +7,7 @@
 #include "cli/run_options.h"
 #include "runtime/accounting.h"
 #include "runtime/dry_run.h"
+#include "runtime/executor.h"
 
 namespace quintet {
 namespace {
@@ -68,6 +69,8 @@ Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages) {
                {"target", step.batch.target}};
   // The rank that takes most, as if it were the only one.
   json.update(to_json(largest(stages)));
+  if (step.target.device == Device::kCuda)
+    json["device_bytes"] = largest(stages).dry.arena_bytes + kCudaContextBytes;
   json["stages"] = Json::array();
   for (const RankPlan& stage : stages) json["stages"].push_back(to_json(stage));
   return json;
@@ -134,6 +137,10 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages) {
   if (stages.size() > 1) print_stages(stages);
   if (step.grid.size() > 1) fmt::print("rank {}, one of those that take most:\n", most.rank);
   print_memory(most.dry);
+  if (step.target.device == Device::kCuda) {
+    fmt::print("\non the GPU, with what the driver and the libraries take: {}\n",
+               human(most.dry.arena_bytes + kCudaContextBytes));
+  }
   print_traffic(most.traffic);
 }
 

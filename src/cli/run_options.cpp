@@ -21,6 +21,7 @@ RunOptions::RunOptions(CLI::App& command) {
   shortcut(command, "--schedule", "parallel.schedule", "1f1b or interleaved");
   shortcut(command, "--interleave", "parallel.interleave", "pieces of the model on each stage");
   shortcut(command, "--trace", "output.trace", "file for a time line of all ranks");
+  shortcut(command, "--device", "train.device", "cpu or cuda");
   shortcut(command, "--threads", "train.threads", "CPU threads (0: one a core)");
 }
 

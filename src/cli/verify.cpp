@@ -10,7 +10,7 @@ namespace {
 
 struct VerifyOptions {
   std::string folder;
-  std::string precision = "fp32", recompute = "none";
+  std::string precision = "fp32", recompute = "none", device = "cpu";
   std::int32_t accumulate = 1;
   LayoutConfig layout;
   bool json = false, all = false;
@@ -64,6 +64,7 @@ Status run(const VerifyOptions& options) {
   QT_ASSIGN(golden.recompute, parse_recompute(options.recompute));
   golden.accumulate = options.accumulate;
   golden.target.threads = omp_get_max_threads();
+  golden.target.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   golden.layout = options.layout;
   golden.layout.whole_below = 0;  // models this small would else not be sharded at all
   const std::unique_ptr<World> world = join_world();
@@ -112,6 +113,8 @@ void add_verify(CLI::App& app, Action& action) {
       ->type_name("DIR");
   command->add_option("--precision", options->precision, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  command->add_option("--device", options->device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--recompute", options->recompute, "none, selective or full")
       ->check(CLI::IsMember({"none", "selective", "full"}));
   command

@@ -10,9 +10,11 @@
 #include "base/clock.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
+#include "program/shards.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/dry_run.h"
 #include "train/feed.h"
+#include "train/fit.h"
 #include "train/model_state.h"
 
 namespace quintet {
@@ -53,6 +55,42 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
     }
   }
   return products;
+}
+
+// Values like a fresh model's, cheaply: one block of normal numbers over and over. Drawing billions
+// of them takes longer than the whole measurement.
+void fill_weights(Executor& executor) {
+  const Program& program = executor.program();
+  std::vector<float> normals(1 << 20);
+  PhiloxSequence random(1, 3);
+  for (float& x : normals) {
+    x = 0;  // twelve uniform numbers are as normal as a benchmark needs
+    for (int i = 0; i < 12; ++i) x += static_cast<float>(random.uniform()) - 0.5f;
+  }
+  const auto fill = [&](TensorId tensor, const std::vector<ShardPiece>& pieces) {
+    const DType dtype = program.tensor(tensor).dtype;
+    if (dtype == DType::kI16) return;  // zero remainders: the weights are those of the working copy
+    for (const ShardPiece& piece : pieces) {
+      const Weight& weight = weight_of(program, piece);
+      with_float_type(dtype, [&]<class T>(T) {
+        std::vector<T> block(normals.size());
+        for (std::size_t i = 0; i < block.size(); ++i)
+          block[i] =
+              T(weight.init_std == 0 ? 1.0f : static_cast<float>(weight.init_std) * normals[i]);
+        for (std::int64_t done = 0; done < piece.count;) {
+          const auto size =
+              std::min<std::int64_t>(piece.count - done, static_cast<std::int64_t>(block.size()));
+          executor.write(tensor, (piece.offset + done) * size_of(dtype),
+                         std::as_bytes(std::span(block).first(static_cast<std::size_t>(size))));
+          done += size;
+        }
+      });
+    }
+  };
+  for (const Shard& shard : program.shards) {
+    fill(shard.master, shard.pieces);
+    if (shard.working != shard.master) fill(shard.working, shard.pieces);
+  }
 }
 
 // Seconds of one product at its best: the library, the threads and the shape of the step, warm
@@ -111,8 +149,8 @@ Status feed_random(Executor& executor, const StepOptions& options) {
 Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   const Program program = compile_step(options);
   const auto world = make_single_world();
-  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, *world));
-  ModelState(*executor, *world, options.model).initialise(1);
+  QT_ASSIGN(auto executor, make_fitting_executor(program, options, *world));
+  fill_weights(*executor);
   QT_TRY(feed_random(*executor, options));
   StepBench bench;
   const DryRun plan = dry_run(program);
@@ -127,7 +165,14 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   for (int i = 0; i < repetitions; ++i) {
     const double start = now();
     QT_TRY(executor->run());
+    QT_TRY(executor->wait());
     seconds.push_back(now() - start);
+  }
+  bench.measured_bytes = executor->device_bytes_in_use();
+  executor->measure_ops(true);
+  const int measured = std::max(1, repetitions / 4);
+  for (int i = 0; i < measured; ++i) {
+    QT_TRY(executor->run());
     const std::span<const OpTiming> timings = executor->timings();
     for (std::size_t op = 0; op < timings.size(); ++op)
       op_seconds[op] += timings[op].end - timings[op].start;
@@ -142,7 +187,7 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
     KindCost& cost = kinds[op.kind];
     cost.kind = name_of(op.kind);
     ++cost.ops;
-    cost.seconds += op_seconds[i] / repetitions;
+    cost.seconds += op_seconds[i] / measured;
     cost.flops += flops_of(program, op);
     cost.bytes += bytes_of(program, op);
   }
@@ -150,15 +195,30 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   std::sort(bench.kinds.begin(), bench.kinds.end(),
             [](const KindCost& a, const KindCost& b) { return a.seconds > b.seconds; });
 
+  // The ceilings need the device's memory for themselves.
+  executor.reset();
+  std::unique_ptr<DeviceMeter> meter;
+  if (options.target.device == Device::kCuda) {
+    QT_ASSIGN(meter, make_cuda_meter());
+    bench.predicted_bytes = plan.arena_bytes + kCudaContextBytes;
+  }
   omp_set_num_threads(options.target.threads);
   double product_flops = 0, product_seconds = 0;
   for (const auto& [product, count] : products_of(program)) {
     product_flops += static_cast<double>(count) * product.flops();
-    product_seconds += static_cast<double>(count) * time_product(product);
+    const auto& [ta, tb, m, n, k] = product;
+    product_seconds += static_cast<double>(count) *
+                       (meter ? meter->product_seconds(ta, tb, m, n, k, options.options.dtype)
+                              : time_product(product));
   }
   bench.ceiling_flops = product_flops / product_seconds;
   bench.product_seconds = plan.flops / bench.ceiling_flops;
-  bench.copy_bytes = copy_bandwidth();
+  bench.copy_bytes = meter ? meter->copy_bytes_per_second() : copy_bandwidth();
+  if (meter) {
+    const std::int64_t n = 8192;
+    const double square = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+    bench.square_flops = 2 * square / meter->product_seconds(false, true, n, n, n, DType::kBF16);
+  }
   return bench;
 }
 

@@ -29,7 +29,11 @@ struct StepBench {
   double product_seconds = 0;  // what the products alone would take at that rate
   double copy_bytes = 0;       // a second, read and written, of a large copy
   std::int64_t arena_bytes = 0;
-  std::vector<KindCost> kinds;  // by time, most first
+  std::int64_t predicted_bytes =
+      0;  // of the device's memory: the arena and what comes with a device
+  std::int64_t measured_bytes = 0;  // as the device has it; 0 on the CPU
+  double square_flops = 0;          // a second, of a large square product in bf16: on a device
+  std::vector<KindCost> kinds;      // by time, most first
 };
 
 Result<StepBench> bench_step(const StepOptions& options, int repetitions);

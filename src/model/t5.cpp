@@ -413,13 +413,14 @@ class T5Emitter {
             {y, head, program_.io.labels, label_count_, loss, d_head}, {loss, kCreate, d_head});
   }
 
-  // About 64 MiB of float32 logits: large enough for an efficient product, small beside the
-  // weights.
+  // Large enough for an efficient product, small beside the weights; in steps that divide common
+  // batches.
   std::int64_t default_chunk() const {
     const std::int64_t tokens = shape_.micro_batch * shape_.target;
     const std::int64_t words = (config_.vocab_size + tp_ - 1) / tp_;
-    return std::clamp<std::int64_t>((std::int64_t{64} << 20) / (4 * words), 16,
-                                    std::max<std::int64_t>(tokens, 16));
+    std::int64_t chunk = options_.logit_bytes / (4 * words);
+    if (chunk > 256) chunk = chunk / 256 * 256;
+    return std::clamp<std::int64_t>(chunk, 16, std::max<std::int64_t>(tokens, 16));
   }
 
   Program& program_;

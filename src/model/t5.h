@@ -29,7 +29,11 @@ struct ModelOptions {
   DType grad_dtype = DType::kF32;  // of the accumulated gradients
   double z_loss = 0;
   std::int64_t loss_chunk = 0;  // tokens whose logits exist at one time; 0: chosen by size
-  std::uint64_t seed = 0;       // of the dropout masks
+  // What those logits may take in float32 where the chunk is chosen. A GPU wants larger products
+  // than a CPU, and has the room.
+  std::int64_t logit_bytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kDeviceLogitBytes = std::int64_t{2} << 30;
+  std::uint64_t seed = 0;  // of the dropout masks
 };
 
 // Refuses batches that cannot be, and splits over `tp` tensor-parallel ranks that do not come out

@@ -7,6 +7,11 @@ namespace quintet {
 
 void OptimizerConfig::list(FieldList& fields) {
   fields.add("name", name, "which optimizer", one_of({"adamw", "adafactor"}));
+  fields.add(
+      "master", master,
+      "how float32 weights are kept beside bf16 ones: whole, or as the 16 bits that bf16 lacks, "
+      "which is as exact and takes half",
+      one_of({"fp32", "remainder"}));
   fields.add("clip_norm", clip_norm, "gradients are scaled down to this global norm; 0: never",
              at_least(0));
   fields.add("weight_decay", weight_decay, "decoupled weight decay, times the learning rate",
@@ -50,7 +55,12 @@ class UpdateEmitter {
       shard.master = shard.working;
       TensorId working = kNone;
       if (program_.tensor(shard.working).dtype != DType::kF32) {
-        shard.master = add(shard.name + ".master", Shape{shard.size}, Storage::kOptimizer);
+        const bool split = config_.master == "remainder";
+        QT_CHECK(!split || program_.tensor(shard.working).dtype == DType::kBF16,
+                 "remainders of weights that are not bf16");
+        shard.master = program_.add_tensor(
+            Tensor{shard.name + (split ? ".remainder" : ".master"), Shape{shard.size},
+                   split ? DType::kI16 : DType::kF32, Storage::kOptimizer});
         working = shard.working;
       }
       if (config_.name == "adamw") {
@@ -64,6 +74,10 @@ class UpdateEmitter {
  private:
   TensorId add(const std::string& name, Shape shape, Storage storage) {
     return program_.add_tensor(Tensor{name, shape, DType::kF32, storage});
+  }
+  // The working copy is read only where it holds the upper half of the weights.
+  TensorId working_input(const Shard& shard) const {
+    return program_.tensor(shard.master).dtype == DType::kI16 ? shard.working : kNone;
   }
   static std::int16_t unit_of(const Shard& shard) {
     return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1
@@ -140,7 +154,8 @@ class UpdateEmitter {
     const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
     shard.state = {m, v};
     b_.emit("", OpKind::kAdamW, attrs,
-            {shard.grad, scale_, program_.io.learning_rate, program_.io.step, shard.master, m, v},
+            {shard.grad, scale_, program_.io.learning_rate, program_.io.step, shard.master, m, v,
+             working_input(shard)},
             {shard.master, m, v, working});
   }
 
@@ -191,11 +206,13 @@ class UpdateEmitter {
     const TensorId factors = b_.emit(shard.name, OpKind::kAdafactorMoments, attrs,
                                      {sums, scale_, program_.io.step, state},
                                      {state, kCreate})[adafactor_moments::kFactors];
-    const TensorId squares = b_.emit_one(shard.name + ".rms", OpKind::kAdafactorRms, attrs,
-                                         {shard.grad, scale_, factors, shard.master});
+    const TensorId squares =
+        b_.emit_one(shard.name + ".rms", OpKind::kAdafactorRms, attrs,
+                    {shard.grad, scale_, factors, shard.master, working_input(shard)});
     all_reduce(squares, shard.group);
     b_.emit("", OpKind::kAdafactorApply, attrs,
-            {shard.grad, scale_, program_.io.learning_rate, factors, squares, shard.master},
+            {shard.grad, scale_, program_.io.learning_rate, factors, squares, shard.master,
+             working_input(shard)},
             {shard.master, working});
   }
 

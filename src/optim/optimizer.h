@@ -12,6 +12,7 @@ namespace quintet {
 
 struct OptimizerConfig {
   std::string name = "adamw";
+  std::string master = "fp32";
   double clip_norm = 1.0;
   double weight_decay = 0.0;
   // AdamW

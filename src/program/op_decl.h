@@ -20,7 +20,8 @@ enum class Device : std::uint8_t { kCpu, kCuda };
 // The machine a program is planned for, as far as scratch memory depends on it.
 struct Target {
   Device device = Device::kCpu;
-  int threads = 1;  // of the executor, on the CPU
+  int threads = 1;    // of the executor, on the CPU
+  bool graph = true;  // on CUDA: replay a step as one graph instead of launching op by op
 };
 
 // What the shape rule says of one result.

@@ -33,8 +33,16 @@ class Executor {
   virtual void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const = 0;
 
-  // Executes the program once.
+  // Executes the program once. May return before the device is done; write() to io tensors is then
+  // for the next run, and read() waits.
   virtual Status run() = 0;
+  // Whether it does: the host has time for other things while a step runs.
+  virtual bool runs_beside_host() const { return false; }
+  // Waits until everything that was run is done.
+  virtual Status wait() { return {}; }
+  // Whether timings() are wanted. A device that replays its step as a whole measures no ops unless
+  // asked, and leaves the timings zero.
+  virtual void measure_ops(bool) {}
   // What the last run spent its time on, by op, and when it began, on the steady clock.
   virtual std::span<const OpTiming> timings() const = 0;
   virtual double began() const = 0;
@@ -45,6 +53,8 @@ class Executor {
   // given so far, which is all of it once a step has run.
   virtual std::int64_t arena_bytes() const = 0;
   virtual std::int64_t resident_bytes() const = 0;
+  // Bytes in use on the device, by this process and others; 0 where the arena is all there is.
+  virtual std::int64_t device_bytes_in_use() const { return 0; }
   virtual const Program& program() const = 0;
 
   // Typed convenience for whole small tensors.
@@ -63,7 +73,38 @@ class Executor {
 // The program must be planned for `target` and must outlive the executor, as must the world. Called
 // by all ranks of the world together. Fails when the device has not enough free memory, before
 // anything is allocated.
+Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,
+                                                World& world);
+
+// The same for one device each; make_executor chooses. Where Quintet was built without CUDA there
+// is no make_cuda_executor.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
                                                     World& world);
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
+                                                     World& world);
+
+// Whether a device can be used here; why not, if it cannot.
+Status device_available(Device device);
+Status cuda_available();
+// Memory that a step could have on a device now.
+std::int64_t free_bytes(Device device);
+std::int64_t free_cpu_bytes();
+std::int64_t free_cuda_bytes();
+
+// What a device takes of its own memory beside the arena: the driver's context, the code of kernels
+// and libraries, captured graphs. Counted in predictions; as measured, and rounded up.
+inline constexpr std::int64_t kCudaContextBytes = std::int64_t{544} << 20;
+
+// Measures what the device can do at best.
+class DeviceMeter {
+ public:
+  virtual ~DeviceMeter() = default;
+  // C = op(A) op(B), C m x n: seconds of one product with warm, random operands.
+  virtual double product_seconds(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
+                                 DType dtype) = 0;
+  // Bytes read and written a second by a large copy.
+  virtual double copy_bytes_per_second() = 0;
+};
+Result<std::unique_ptr<DeviceMeter>> make_cuda_meter();
 
 }  // namespace quintet

@@ -41,19 +41,29 @@ Status feed(Executor& executor, std::int32_t index, const Batch& batch,
   return {};
 }
 
-Result<StepResult> run_step(Executor& executor, std::int64_t step, double learning_rate) {
+Status start_step(Executor& executor, std::int64_t step, double learning_rate) {
   const StepIo& io = executor.program().io;
   executor.write_all<std::int64_t>(io.step, std::span(&step, 1));
   if (io.learning_rate != kNone) {
     const auto rate = static_cast<float>(learning_rate);
     executor.write_all<float>(io.learning_rate, std::span(&rate, 1));
   }
-  QT_TRY(executor.run());
+  return executor.run();
+}
+
+Result<StepResult> finish_step(Executor& executor) {
+  QT_TRY(executor.wait());
+  const StepIo& io = executor.program().io;
   const auto loss = executor.read_all<float>(io.loss);
   StepResult result{static_cast<double>(loss[0]), static_cast<double>(loss[1]), 0};
   if (io.grad_norm != kNone)
     result.grad_norm = static_cast<double>(executor.read_all<float>(io.grad_norm)[0]);
   return result;
+}
+
+Result<StepResult> run_step(Executor& executor, std::int64_t step, double learning_rate) {
+  QT_TRY(start_step(executor, step, learning_rate));
+  return finish_step(executor);
 }
 
 }  // namespace quintet

@@ -17,7 +17,12 @@ struct StepResult {
   double z_loss = 0;
   double grad_norm = 0;  // before clipping
 };
-// Runs one step on what was fed.
+// Starts one step on what was fed. Where the executor runs beside the host, the next step may be
+// fed before this one is finished.
+Status start_step(Executor& executor, std::int64_t step, double learning_rate);
+// Waits until it is done.
+Result<StepResult> finish_step(Executor& executor);
+// Both.
 Result<StepResult> run_step(Executor& executor, std::int64_t step, double learning_rate);
 
 }  // namespace quintet

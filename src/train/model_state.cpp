@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/remainder.h"
 #include "model/init.h"
 #include "model/t5.h"
 #include "program/shards.h"
@@ -55,7 +56,7 @@ ModelState::ModelState(Executor& executor, World& world, const T5Config& model)
 
 // Writes the elements of some pieces to a tensor, from source(weight, first element, values).
 template <class Source>
-void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces,
+void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
                       const Source& source) {
   const Program& program = executor_.program();
   const DType dtype = program.tensor(tensor).dtype;
@@ -66,13 +67,19 @@ void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces,
       for (std::int64_t done = 0; done < count; done += kPiece) {
         values.resize(index(std::min(kPiece, count - done)));
         source(weight, element + done, std::span(values));
-        with_float_type(dtype, [&]<class T>(T) {
+        const auto store = [&]<class T>(T, const auto& convert) {
           std::vector<T> stored(values.size());
-          std::transform(values.begin(), values.end(), stored.begin(),
-                         [](float v) { return T(v); });
+          std::transform(values.begin(), values.end(), stored.begin(), convert);
           executor_.write(tensor, (offset + done) * size_of(dtype),
                           std::as_bytes(std::span(stored)));
-        });
+        };
+        if (part == Part::kLow) {
+          store(std::int16_t{}, [](float v) { return SplitFloat(v).low; });
+        } else if (part == Part::kHigh) {
+          store(bf16{}, [](float v) { return SplitFloat(v).high; });
+        } else {
+          with_float_type(dtype, [&]<class T>(T t) { store(t, [](float v) { return T(v); }); });
+        }
       }
     });
   }
@@ -81,11 +88,15 @@ void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces,
 template <class Source>
 void ModelState::fill_weights(const Source& source) {
   for (const Shard& shard : executor_.program().shards) {
-    if (shard.master != kNone) fill(shard.master, shard.pieces, source);
+    const bool split =
+        shard.master != kNone && executor_.program().tensor(shard.master).dtype == DType::kI16;
+    const Part working = split ? Part::kHigh : Part::kRounded;
+    if (shard.master != kNone)
+      fill(shard.master, shard.pieces, split ? Part::kLow : Part::kRounded, source);
     if (shard.whole != kNone) {
-      fill(shard.whole, shard.whole_pieces, source);
+      fill(shard.whole, shard.whole_pieces, working, source);
     } else if (shard.working != shard.master) {
-      fill(shard.working, shard.pieces, source);
+      fill(shard.working, shard.pieces, working, source);
     }
   }
 }
@@ -137,7 +148,7 @@ Status ModelState::load_optimizer(const Safetensors& file) {
   for (const Shard& shard : program.shards) {
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       if (kinds[k].per_element) {
-        fill(shard.state[k], shard.pieces,
+        fill(shard.state[k], shard.pieces, Part::kRounded,
              [&](const Weight& weight, std::int64_t first, std::span<float> values) {
                file.copy_floats(weight.name + "." + kinds[k].suffix, first, values);
              });
@@ -156,8 +167,32 @@ Status ModelState::load_optimizer(const Safetensors& file) {
   return {};
 }
 
-std::vector<float> ModelState::gather_elements(
-    const std::string& name, const std::function<TensorId(const Shard&)>& tensor) const {
+ModelState::Reader ModelState::reader_of(
+    const std::function<TensorId(const Shard&)>& tensor) const {
+  return [this, tensor](const Shard& shard, std::int64_t first, std::span<float> values) {
+    const DType dtype = executor_.program().tensor(tensor(shard)).dtype;
+    const auto read = [&]<class T>(TensorId from, T) {
+      std::vector<T> stored(values.size());
+      executor_.read(from, first * static_cast<std::int64_t>(sizeof(T)),
+                     std::as_writable_bytes(std::span(stored)));
+      return stored;
+    };
+    if (dtype == DType::kI16) {
+      const auto low = read(tensor(shard), std::int16_t{});
+      const auto high = read(shard.working, bf16{});
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(SplitFloat(high[i], low[i]));
+      return;
+    }
+    with_float_type(dtype, [&]<class T>(T t) {
+      const auto stored = read(tensor(shard), t);
+      std::transform(stored.begin(), stored.end(), values.begin(),
+                     [](T v) { return static_cast<float>(v); });
+    });
+  };
+}
+
+std::vector<float> ModelState::gather_elements(const std::string& name, const Reader& read) const {
   // 1. What this rank contributes: runs of (first element, count, values), of the pieces it answers
   // for.
   const Program& program = executor_.program();
@@ -169,14 +204,7 @@ std::vector<float> ModelState::gather_elements(
       for_each_run(weight, piece,
                    [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
                      std::vector<float> values(index(count));
-                     const DType dtype = program.tensor(tensor(shard)).dtype;
-                     with_float_type(dtype, [&]<class T>(T) {
-                       std::vector<T> stored(values.size());
-                       executor_.read(tensor(shard), offset * size_of(dtype),
-                                      std::as_writable_bytes(std::span(stored)));
-                       std::transform(stored.begin(), stored.end(), values.begin(),
-                                      [](T v) { return static_cast<float>(v); });
-                     });
+                     read(shard, offset, values);
                      const std::int64_t head[2] = {element, count};
                      mine.append(reinterpret_cast<const char*>(head), sizeof head);
                      mine += bytes_of(values);
@@ -235,10 +263,10 @@ std::vector<float> ModelState::gather_adafactor(const Weight& whole) const {
 }
 
 std::vector<float> ModelState::gather_weight(const std::string& name) const {
-  return gather_elements(name, [](const Shard& shard) { return shard.master; });
+  return gather_elements(name, reader_of([](const Shard& shard) { return shard.master; }));
 }
 std::vector<float> ModelState::gather_gradient(const std::string& name) const {
-  return gather_elements(name, [](const Shard& shard) { return shard.grad; });
+  return gather_elements(name, reader_of([](const Shard& shard) { return shard.grad; }));
 }
 
 Status ModelState::save_values(const Path& path, bool optimizer) const {
@@ -273,7 +301,8 @@ Status ModelState::save_values(const Path& path, bool optimizer) const {
       if (!optimizer) {
         values = gather_weight(weight.name);
       } else if (kinds[k].per_element) {
-        values = gather_elements(weight.name, [k](const Shard& shard) { return shard.state[k]; });
+        values = gather_elements(weight.name,
+                                 reader_of([k](const Shard& shard) { return shard.state[k]; }));
       } else {
         values = gather_adafactor(weight);
       }

@@ -47,13 +47,18 @@ class ModelState {
     bool per_element = true;  // else: row means, then column means, or all values of a vector
   };
   std::vector<StateKind> state_kinds() const;
+  // How float32 values are stored: rounded to the tensor's type, or one half of a split float32.
+  enum class Part { kRounded, kHigh, kLow };
   template <class Source>
-  void fill(TensorId tensor, const std::vector<ShardPiece>& pieces, const Source& source);
+  void fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
+            const Source& source);
   template <class Source>
   void fill_weights(const Source& source);
   Status save_values(const Path& path, bool optimizer) const;
-  std::vector<float> gather_elements(const std::string& name,
-                                     const std::function<TensorId(const Shard&)>& tensor) const;
+  // Reads elements of a shard, from one on.
+  using Reader = std::function<void(const Shard&, std::int64_t, std::span<float>)>;
+  Reader reader_of(const std::function<TensorId(const Shard&)>& tensor) const;
+  std::vector<float> gather_elements(const std::string& name, const Reader& read) const;
   std::vector<float> gather_adafactor(const Weight& whole) const;
 
   Executor& executor_;

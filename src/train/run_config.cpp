@@ -14,7 +14,8 @@ void ModelSection::list(FieldList& fields) {
              "weight of the squared log-sum-exp of the logits; mT5 was trained with 1e-4",
              between(0, 1));
   fields.add("loss_chunk", loss_chunk,
-             "tokens whose logits exist at one time; 0: as many as fill about 64 MiB", at_least(0));
+             "tokens whose logits exist at one time; 0: as many as fill about 64 MiB (cuda: 1 GiB)",
+             at_least(0));
 }
 
 void BatchSection::list(FieldList& fields) {
@@ -41,6 +42,8 @@ void TrainSection::list(FieldList& fields) {
              "activations), "
              "or whole layers",
              one_of({"none", "selective", "full"}));
+  fields.add("device", device, "what computes", one_of({"cpu", "cuda"}));
+  fields.add("graph", graph, "cuda: replay each step as one graph instead of launching op by op");
   fields.add("threads", threads,
              "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
              between(0, 1024));
@@ -158,6 +161,10 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   options.optimizer = config.optimizer;
   options.layout = config.parallel;
   QT_ASSIGN(options.grid, make_grid(world, config.parallel));
+  options.target.device = config.train.device == "cuda" ? Device::kCuda : Device::kCpu;
+  options.target.graph = config.train.graph;
+  if (options.target.device == Device::kCuda)
+    options.options.logit_bytes = ModelOptions::kDeviceLogitBytes;
   options.target.threads =
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
   QT_TRY(validate(options));

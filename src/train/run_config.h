@@ -37,6 +37,8 @@ struct TrainSection {
   std::string precision = "fp32";
   std::string gradients = "same";
   std::string recompute = "none";
+  std::string device = "cpu";
+  bool graph = true;
   std::int64_t threads = 0;
   void list(FieldList& fields);
 };

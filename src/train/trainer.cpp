@@ -17,6 +17,7 @@
 #include "runtime/executor.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
+#include "train/fit.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
 
@@ -128,12 +129,13 @@ Status prove(const StepOptions& options, World& world) {
 
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
   log_info(
-      "{}: {} parameters, {} ops a step, {} of memory, {} thread{}; {} sequences of {} + {} tokens "
-      "a step",
+      "{}: {} parameters, {} ops a step, {} of memory, {}; {} sequences of {} + {} tokens a step",
       options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
-      human_bytes(static_cast<double>(plan.arena_bytes)), options.target.threads,
-      options.target.threads == 1 ? "" : "s", options.global_batch(), options.batch.source,
-      options.batch.target);
+      human_bytes(static_cast<double>(plan.arena_bytes)),
+      options.target.device == Device::kCuda ? std::string("one GPU a rank")
+                                             : fmt::format("{} thread{}", options.target.threads,
+                                                           options.target.threads == 1 ? "" : "s"),
+      options.global_batch(), options.batch.source, options.batch.target);
   if (options.grid.size() > 1) {
     log_info("{} ranks: {}; their programs fit together", options.grid.size(),
              layout_name(options));
@@ -147,7 +149,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   QT_TRY(prove(options, world));
   const Program program = compile_step(options, world.rank());
   const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_cpu_executor(program, options.target, world));
+  QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
   QT_ASSIGN(const RunPosition start, starting_position(config.output, world, state));
@@ -182,30 +184,44 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
-  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
-    watchdog.set_step(step);
-    const double began = now();
+  const auto feed_step = [&]() -> Status {
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
       QT_ASSIGN(const Batch* batch, batches.next());
       QT_TRY(feed(*executor, m, *batch, options));
     }
-    const double fed = now();
+    return {};
+  };
+  double waited = now();
+  Status fed;
+  if (first_step < config.train.steps) fed = feed_step();
+  waited = now() - waited;
+  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
+    watchdog.set_step(step);
+    QT_TRY(fed);
     const double rate = learning_rate(config.schedule, step, config.train.steps);
-    QT_ASSIGN(const StepResult outcome, run_step(*executor, step, rate));
+    const double began = now();
+    QT_TRY(start_step(*executor, step, rate));
+    // Where a device computes, the host makes the next step's batch meanwhile; a failure to do so
+    // is the next step's. On the CPU this one is over by now.
+    const double started = now();
+    if (step < config.train.steps) fed = feed_step();
+    const double feeding = executor->runs_beside_host() ? 0 : now() - started;
+    QT_ASSIGN(const StepResult outcome, finish_step(*executor));
     if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
       if (progress) progress->finish();
       return not_finite(step, outcome, config.output);
     }
-    const double end = now();
-    QT_TRY(ledger.step(step, fed - began, end - fed));
+    const double ran = now() - began - feeding;
+    QT_TRY(ledger.step(step, waited, ran));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
     const double flops =
         static_cast<double>(options.global_batch()) *
         flops_per_sequence(options.model, options.batch.source, options.batch.target);
     const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
-                              rate, end - began,  fed - began,    tokens,
+                              rate, waited + ran, waited,         tokens,
                               flops};
+    waited = feeding;
     if (progress) progress->step(metrics);
     if (metrics_file) QT_TRY(metrics_file->append(metrics));
     result.steps = step;

@@ -174,6 +174,20 @@ TEST(Cli, PlanOfEveryPreset) {
   }
 }
 
+// Planning needs no GPU; running does, and says so where there is none.
+TEST(Cli, PlansForAGpuAnywhereAndRefusesToRunWithoutOne) {
+  const Outcome plan = quintet(
+      "plan --device cuda --precision bf16 --model mt5-base --micro-batch 4 --source 128 --target "
+      "32 --json");
+  ASSERT_EQ(plan.exit_code, 0) << plan.output;
+  const auto json = nlohmann::json::parse(plan.output);
+  EXPECT_GT(json["device_bytes"].get<std::int64_t>(), json["total_bytes"].get<std::int64_t>());
+  const Outcome train = quintet("train --model tiny --device cuda --set train.steps=1");
+  if (train.exit_code == 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(train.exit_code, 2) << train.output;
+  EXPECT_TRUE(contains(train.output, "--device cpu")) << train.output;
+}
+
 TEST(Cli, InspectShowsTheProgram) {
   const Outcome outcome = quintet("inspect program --model tiny --recompute full --accumulate 2");
   EXPECT_EQ(outcome.exit_code, 0);

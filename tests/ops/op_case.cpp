@@ -58,6 +58,8 @@ void with_type(DType dtype, const Body& body) {
       return body(std::int32_t{});
     case DType::kI64:
       return body(std::int64_t{});
+    case DType::kI16:
+      return body(std::int16_t{});
   }
 }
 
@@ -137,8 +139,8 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   EXPECT_TRUE(findings.empty()) << c.name << ": " << findings.front();
 
   const auto world = make_single_world();
-  auto made = make_cpu_executor(program, target, *world);
-  EXPECT_TRUE(made.ok());
+  auto made = make_executor(program, target, *world);
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
   Executor& executor = *made.value();
   EXPECT_EQ(dry_run(program).arena_bytes, executor.arena_bytes());
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {

@@ -14,6 +14,13 @@
 
 namespace quintet::testing {
 
+// The device that the tests of a binary are about. The same tests are built once for each.
+#ifdef QUINTET_TEST_CUDA
+inline constexpr Device kTestDevice = Device::kCuda;
+#else
+inline constexpr Device kTestDevice = Device::kCpu;
+#endif
+
 struct HostTensor {
   Shape shape;
   DType dtype = DType::kF32;
@@ -46,7 +53,7 @@ struct OpCase {
 
 // Runs the case. Results in the order of `outputs`, absent ones empty. Before the run every result
 // and the scratch hold NaN bytes, so that an element nothing wrote cannot pass.
-std::vector<HostTensor> run_op(const OpCase& c, Device device = Device::kCpu);
+std::vector<HostTensor> run_op(const OpCase& c, Device device = kTestDevice);
 
 // |a - b| / |b| over all elements (absolute where b is all zero); infinite if anything is not
 // finite.

@@ -1,8 +1,10 @@
 // The ops of the update: norm, clipping, AdamW, Adafactor, each against float64 formulas.
+#include <bit>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
+#include "base/remainder.h"
 #include "tests/ops/op_case.h"
 
 namespace quintet::testing {
@@ -93,6 +95,97 @@ TEST_P(AdamWTest, MatchesTheFormula) {
 INSTANTIATE_TEST_SUITE_P(All, AdamWTest,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
                                             ::testing::Bool()));
+
+// Float32 weights as a bf16 working copy and remainders.
+struct Halves {
+  HostTensor high, low;
+};
+Halves split(const HostTensor& master) {
+  Halves h{{master.shape, DType::kBF16, master.values}, {master.shape, DType::kI16, master.values}};
+  for (std::size_t i = 0; i < master.values.size(); ++i) {
+    const SplitFloat value(static_cast<float>(master.values[i]));
+    EXPECT_EQ(static_cast<double>(static_cast<float>(value)), master.values[i]);
+    h.high.values[i] = static_cast<double>(static_cast<float>(value.high));
+    h.low.values[i] = value.low;
+  }
+  return h;
+}
+HostTensor join(const HostTensor& high, const HostTensor& low) {
+  HostTensor master{high.shape, DType::kF32, high.values};
+  for (std::size_t i = 0; i < high.values.size(); ++i) {
+    const SplitFloat value(bf16(static_cast<float>(high.values[i])),
+                           static_cast<std::int16_t>(low.values[i]));
+    master.values[i] = static_cast<double>(static_cast<float>(value));
+  }
+  return master;
+}
+
+TEST(Remainder, IsExactForEveryKindOfNumber) {
+  for (const float value : {0.0f, -0.0f, 1.0f, -1.0f, 0x1.008p0f, 0x1.018p0f, -0x1.008p0f, 1e-38f,
+                            1e-45f, 3e38f, -3e38f, 0.1f, 0x1.00fffep0f, 0x1.010002p0f}) {
+    const SplitFloat split(value);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(static_cast<float>(split)),
+              std::bit_cast<std::uint32_t>(value));
+    // The working copy is the nearest bf16.
+    EXPECT_LE(std::abs(static_cast<float>(split.high) - value),
+              std::abs(static_cast<float>(bf16(value)) - value));
+  }
+}
+
+TEST(Remainder, UpdatesAreThoseOfWholeMasterWeights) {
+  const std::int64_t size = 5003;
+  const HostTensor grad = random({size}, DType::kBF16, 1), w = random({size}, DType::kF32, 2);
+  const HostTensor m = random({size}, DType::kF32, 3, 0.1);
+  HostTensor v = random({size}, DType::kF32, 4, 0.1);
+  for (double& value : v.values) value = std::abs(value);
+  const Halves halves = split(w);
+  OpCase c{"adamw",
+           OpKind::kAdamW,
+           AdamWAttrs{0.9f, 0.99f, 1e-8f, 0.1f},
+           {grad, scalar(0.5), scalar(0.01), scalar(7, DType::kI64), w, m, v, none()},
+           {adamw::kMaster, adamw::kM, adamw::kV, kMake},
+           {}};
+  const auto whole = run_op(c);
+  c.inputs[adamw::kMaster] = halves.low;
+  c.inputs[adamw::kWorkingIn] = halves.high;
+  c.outputs[adamw::kWorking] = adamw::kWorkingIn;
+  const auto parts = run_op(c);
+  EXPECT_EQ(join(parts[adamw::kWorking], parts[adamw::kMasterOut]).values,
+            whole[adamw::kMasterOut].values);
+  EXPECT_EQ(parts[adamw::kVOut].values, whole[adamw::kVOut].values);
+
+  AdafactorAttrs attrs;
+  AdafactorSegment segment;
+  segment.end = size - 3;  // 5000 elements, the rest a gap
+  segment.rows = segment.part_rows = 40;
+  segment.cols = segment.part_cols = 125;
+  segment.factored = true;
+  attrs.segments = {segment};
+  HostTensor factors = random({165}, DType::kF32, 5);
+  for (double& value : factors.values) value = std::abs(value);
+  const auto rms = [&](HostTensor master, HostTensor working) {
+    return run_op({"rms",
+                   OpKind::kAdafactorRms,
+                   attrs,
+                   {grad, scalar(0.5), factors, std::move(master), std::move(working)},
+                   {kMake},
+                   {}})[0];
+  };
+  const HostTensor squares = rms(w, none());
+  EXPECT_EQ(rms(halves.low, halves.high).values, squares.values);
+  OpCase apply{"apply",
+               OpKind::kAdafactorApply,
+               attrs,
+               {grad, scalar(0.5), scalar(0.01), factors, squares, w, none()},
+               {adafactor_apply::kMaster, kSkip},
+               {}};
+  const HostTensor applied = run_op(apply)[0];
+  apply.inputs[adafactor_apply::kMaster] = halves.low;
+  apply.inputs[adafactor_apply::kWorkingIn] = halves.high;
+  apply.outputs[adafactor_apply::kWorking] = adafactor_apply::kWorkingIn;
+  const auto applied_parts = run_op(apply);
+  EXPECT_EQ(join(applied_parts[1], applied_parts[0]).values, applied.values);
+}
 
 // A weight of Adafactor in float64, whole.
 struct Weight64 {

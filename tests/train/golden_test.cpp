@@ -20,6 +20,9 @@ TEST_P(GoldenTest, IsReproduced) {
   options.dtype = dtype;
   options.accumulate = accumulate;
   options.target.threads = 2;
+#ifdef QUINTET_TEST_CUDA  // built once for each device
+  options.target.device = Device::kCuda;
+#endif
   const auto report = check_golden(golden(name), options, *make_single_world());
   ASSERT_TRUE(report.ok()) << report.error().message;
   const GoldenReport& r = report.value();

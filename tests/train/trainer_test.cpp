@@ -10,6 +10,7 @@
 #include "base/safetensors.h"
 #include "tests/support/temporary_folder.h"
 #include "train/checkpoint.h"
+#include "train/fit.h"
 
 namespace quintet {
 namespace {
@@ -42,19 +43,21 @@ std::string bytes_of(const Path& path) {
   return read_file(path).value();
 }
 
-class TrainerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, double>> {
-};
+class TrainerTest
+    : public ::testing::TestWithParam<std::tuple<const char*, const char*, double, const char*>> {};
 
 // A run in two parts ends with the same bytes as one without a break: weights, optimizer state and
 // metrics.
 TEST_P(TrainerTest, ResumesExactly) {
   const TemporaryFolder folder;
-  const auto [optimizer, precision, dropout] = GetParam();
-  const auto configured = [&, o = optimizer, p = precision, d = dropout](const char* name) {
+  const auto [optimizer, precision, dropout, master] = GetParam();
+  const auto configured = [&, o = optimizer, p = precision, d = dropout,
+                           m = master](const char* name) {
     RunConfig config = small_run(folder.path() / name, 12);
     config.optimizer.name = o;
     config.train.precision = p;
     config.model.dropout = d;
+    config.optimizer.master = m;
     return config;
   };
   ASSERT_TRUE(train_alone(configured("whole")).ok());
@@ -82,10 +85,48 @@ TEST_P(TrainerTest, ResumesExactly) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
-                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0},
-                                           std::tuple{"adamw", "bf16", 0.1},
-                                           std::tuple{"adafactor", "fp32", 0.1},
-                                           std::tuple{"adafactor", "bf16", 0.0}));
+                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0, "fp32"},
+                                           std::tuple{"adamw", "bf16", 0.1, "fp32"},
+                                           std::tuple{"adafactor", "fp32", 0.1, "fp32"},
+                                           std::tuple{"adafactor", "bf16", 0.0, "fp32"},
+                                           std::tuple{"adamw", "bf16", 0.0, "remainder"},
+                                           std::tuple{"adafactor", "bf16", 0.1, "remainder"}));
+
+// Remainders are float32 master weights in half the bytes, and the curve is theirs: the working
+// copies differ where a float32 lies exactly between two bf16, nowhere else.
+TEST(Trainer, RemaindersTrainAsMasterWeightsDo) {
+  for (const char* optimizer : {"adamw", "adafactor"}) {
+    const TemporaryFolder folder;
+    for (const char* master : {"fp32", "remainder"}) {
+      RunConfig config = small_run(folder.path() / master, 30);
+      config.optimizer.name = optimizer;
+      config.optimizer.master = master;
+      config.train.precision = "bf16";
+      ASSERT_TRUE(train_alone(config).ok());
+    }
+    const auto whole = metrics_of(folder.path() / "fp32"),
+               split = metrics_of(folder.path() / "remainder");
+    ASSERT_EQ(split.size(), whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_NEAR(split[i]["loss"].get<double>(), whole[i]["loss"].get<double>(),
+                  1e-3 * whole[i]["loss"].get<double>());
+    }
+  }
+}
+
+TEST(Fit, NamesTheNearestSettingsThatFit) {
+  RunConfig config = small_run("", 1);
+  config.train.precision = "bf16";
+  const StepOptions options = step_options(config, 1).value();
+  const std::int64_t needs = compile_step(options).arena_bytes;
+  EXPECT_TRUE(nearest_that_fit(options, 0, 1).empty());
+  const std::string nearest = nearest_that_fit(options, 0, needs - 1);
+  EXPECT_NE(nearest.find("optimizer.master = \"remainder\""), std::string::npos) << nearest;
+  // What is named does fit.
+  StepOptions split = options;
+  split.optimizer.master = "remainder";
+  EXPECT_LT(compile_step(split).arena_bytes, needs);
+}
 
 TEST(Trainer, RefusesToOverwriteARun) {
   const TemporaryFolder folder;

@@ -12,6 +12,13 @@ std::int64_t state_size(const OpView& v) {
   return size;
 }
 
+// A remainder is nothing without the working copy.
+void check_master(const OpView& v, const Tensor& master, int working_slot) {
+  QT_CHECK((master.dtype == DType::kI16) == v.has_in(working_slot),
+           "master in {} {} a working copy to read", name_of(master.dtype),
+           v.has_in(working_slot) ? "with" : "without");
+}
+
 }  // namespace
 
 const OpDecl kAdafactorSumsDecl = {
@@ -19,6 +26,14 @@ const OpDecl kAdafactorSumsDecl = {
     .name = "adafactor_sums",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       return {{"", Shape{state_size(v)}, DType::kF32}};
+    },
+    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
+      if (target.device == Device::kCpu) return 0;
+      std::int64_t most = 0;  // one weight after the other
+      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments) {
+        if (s.factored) most = std::max(most, adafactor::DeviceGrid::of(s).sums_bytes(s));
+      }
+      return most;
     },
 };
 
@@ -36,7 +51,15 @@ const OpDecl kAdafactorRmsDecl = {
     .name = "adafactor_rms",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const auto weights = static_cast<std::int64_t>(v.attrs<AdafactorAttrs>().segments.size());
+      check_master(v, v.in(adafactor_rms::kMaster), adafactor_rms::kWorkingIn);
       return {{"", Shape{2 * weights}, DType::kF32}};
+    },
+    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
+      if (target.device == Device::kCpu) return 0;
+      std::int64_t bytes = 0;
+      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
+        bytes += adafactor::DeviceGrid::of(s).rms_bytes();
+      return bytes;
     },
 };
 
@@ -45,10 +68,11 @@ const OpDecl kAdafactorApplyDecl = {
     .name = "adafactor_apply",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& master = v.in(adafactor_apply::kMaster);
+      check_master(v, master, adafactor_apply::kWorkingIn);
       const DType working = v.has_out(adafactor_apply::kWorking)
                                 ? v.out(adafactor_apply::kWorking).dtype
                                 : DType::kBF16;
-      return {{"master", master.shape, DType::kF32}, {"working", master.shape, working}};
+      return {{"master", master.shape, master.dtype}, {"working", master.shape, working}};
     },
 };
 

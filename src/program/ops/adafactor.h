@@ -4,11 +4,15 @@
 // weight is sharded those sums cross ranks:
 //
 //   sums      per weight: sum over columns and over rows of (scale g)^2 + eps1
-//   moments   running means from the sums, and the factors r_i = (R_i / mean R)^-1/2, c_j =
-//   C_j^-1/2 rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the
-//   weight itself apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+//   moments   running means from the sums; factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
+//   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight
+//   apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+//
+// `w` is the float32 master, or its remainder beside a bf16 working copy (base/remainder.h), which
+// is then an input, too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +47,34 @@ struct AdafactorAttrs {
   }
 };
 
+namespace adafactor {
+// Rows of the part that have elements of the run: [first_row, first_row + row_count).
+inline std::int64_t first_row(const AdafactorSegment& s) {
+  return s.first / s.part_cols;
+}
+inline std::int64_t row_count(const AdafactorSegment& s) {
+  if (s.begin == s.end) return 0;
+  const std::int64_t last = (s.first + (s.end - s.begin) + s.part_cols - 1) / s.part_cols;
+  return std::max<std::int64_t>(0, std::min(last, s.part_rows) - first_row(s));
+}
+
+// How a device walks over a weight: stripes of columns times slabs of rows, a block each.
+struct DeviceGrid {
+  static constexpr std::int64_t kStripe = 256;
+  std::int64_t stripes, slabs;
+  static DeviceGrid of(const AdafactorSegment& s) {
+    const std::int64_t stripes = (s.part_cols + kStripe - 1) / kStripe;
+    return {stripes, std::clamp<std::int64_t>(1056 / stripes, 1,
+                                              std::max<std::int64_t>(row_count(s) / 8, 1))};
+  }
+  // Scratch of the two ops that sum.
+  std::int64_t sums_bytes(const AdafactorSegment& s) const {
+    return 4 * (stripes * row_count(s) + slabs * s.part_cols);
+  }
+  std::int64_t rms_bytes() const { return 16 * stripes * slabs; }
+};
+}  // namespace adafactor
+
 namespace adafactor_sums {
 enum Inputs { kGrad, kScale };
 enum Outputs { kSums };  // f32 [state size]
@@ -54,12 +86,12 @@ enum Outputs { kStateOut, kFactors };  // f32 [state size] each
 }  // namespace adafactor_moments
 
 namespace adafactor_rms {
-enum Inputs { kGrad, kScale, kFactors, kMaster };
+enum Inputs { kGrad, kScale, kFactors, kMaster, kWorkingIn };
 enum Outputs { kSquares };  // f32 [2 * weights]: of the update, of the weight
 }  // namespace adafactor_rms
 
 namespace adafactor_apply {
-enum Inputs { kGrad, kScale, kLearningRate, kFactors, kSquares, kMaster };
+enum Inputs { kGrad, kScale, kLearningRate, kFactors, kSquares, kMaster, kWorkingIn };
 enum Outputs { kMasterOut, kWorking };
 }  // namespace adafactor_apply
 

@@ -4,6 +4,8 @@
 //   w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //
 // `w` is the float32 master. Where the working copy is bf16, the op rounds the new weights into it.
+// Or the master is the remainder of a bf16 working copy (base/remainder.h), which is then an input,
+// too.
 #pragma once
 
 namespace quintet {
@@ -20,7 +22,7 @@ struct AdamWAttrs {
 };
 
 namespace adamw {
-enum Inputs { kGrad, kScale, kLearningRate, kStep, kMaster, kM, kV };
+enum Inputs { kGrad, kScale, kLearningRate, kStep, kMaster, kM, kV, kWorkingIn };
 enum Outputs { kMasterOut, kMOut, kVOut, kWorking };  // the first three updated; kWorking optional
 }  // namespace adamw
 

@@ -113,9 +113,15 @@ const OpDecl kAttentionBackwardDecl = {
               v, q, v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape : q, 4);
         },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) return 0;
       const auto& a = v.attrs<AttentionAttrs>();
       const Tensor& q = v.in(attention_backward::kQ);
+      if (target.device != Device::kCpu) {
+        const std::int64_t plain =
+            attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
+        if (q.dtype != DType::kBF16 || a.head_dim != 64) return plain;
+        return std::max(plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], a.heads,
+                                                                a.buckets > 0));
+      }
       const std::int64_t keys =
           v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];
       return 4 * attention::bucket_floats(q.shape[1], keys) +

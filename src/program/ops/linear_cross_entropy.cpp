@@ -41,9 +41,10 @@ const OpDecl kLinearCrossEntropyDecl = {
                  static_cast<double>(weight.rows());
         },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) return 0;
       const Shape &x = v.in(lce::kX).shape, &weight = v.in(lce::kWeight).shape;
       const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, x.rows());
+      if (target.device != Device::kCpu)
+        return lce::DeviceScratch::of(chunk, weight.rows(), v.in(lce::kX).dtype).bytes;
       const std::int32_t group = v.attrs<LinearCrossEntropyAttrs>().group;
       const std::size_t members =
           group < 0 ? 1 : v.program.groups.at(static_cast<std::size_t>(group)).ranks.size();

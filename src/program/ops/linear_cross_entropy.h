@@ -15,6 +15,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/dtype.h"
+#include "program/ops/matmul.h"
+
 namespace quintet {
 
 struct LinearCrossEntropyAttrs {
@@ -48,6 +51,19 @@ struct Scratch {
             2 * chunk * width,  rows,      2 * rows * width};
   }
   std::int64_t bytes() const { return 4 * (logits + stats + exchange + chunk_copy + weight_copy); }
+};
+
+// A device's scratch, in bytes: the chunk's logits in the working precision, rows padded to 16
+// bytes; two losses and four statistics for each token; and what the matrix library wants.
+struct DeviceScratch {
+  std::int64_t ld, losses_offset, workspace_offset, bytes;
+  static DeviceScratch of(std::int64_t chunk, std::int64_t vocabulary, DType dtype) {
+    const auto aligned = [](std::int64_t size) { return (size + 255) / 256 * 256; };
+    const std::int64_t ld = (vocabulary + 7) / 8 * 8;
+    const std::int64_t losses = aligned(chunk * ld * size_of(dtype));
+    const std::int64_t workspace = aligned(losses + 6 * 4 * chunk);
+    return {ld, losses, workspace, workspace + matmul::kDeviceWorkspace};
+  }
 };
 }  // namespace linear_cross_entropy
 

@@ -67,7 +67,7 @@ const OpDecl kMatmulDecl = {
                  static_cast<double>(s.k);
         },
     .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) return 0;
+      if (target.device != Device::kCpu) return matmul::kDeviceWorkspace;
       // sgemm reads and writes float32 in place; bf16 operands are widened a tile at a time.
       const bool widen = v.in(matmul::kA).dtype == DType::kBF16 ||
                          v.in(matmul::kB).dtype == DType::kBF16 ||

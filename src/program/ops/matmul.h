@@ -20,6 +20,9 @@ namespace matmul {
 enum Inputs { kA, kB, kAddend };  // the addend is optional and may be C itself
 enum Outputs { kC };
 
+// What a device's matrix library may use beside the operands.
+inline constexpr std::int64_t kDeviceWorkspace = std::int64_t{32} << 20;
+
 // The CPU kernel's scratch for bf16: float32 copies of a block of A's rows, of B's columns and of
 // C.
 struct WidenTile {

@@ -42,9 +42,12 @@ const OpDecl kRmsNormBackwardDecl = {
                                    : x.dtype;
       return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype}};
     },
-    .workspace = [](const OpView& v, const Target&) -> std::int64_t {
+    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
       const Shape& x = v.in(rms_norm_backward::kX).shape;
-      return rms_norm_backward::row_blocks(x.rows()) * x.cols() * 4;
+      const std::int64_t blocks = target.device == Device::kCpu
+                                      ? rms_norm_backward::row_blocks(x.rows())
+                                      : rms_norm_backward::device_blocks(x.rows());
+      return blocks * x.cols() * 4;
     },
     .in_place = {{{rms_norm_backward::kDx, rms_norm_backward::kAddend},
                   {rms_norm_backward::kDx, rms_norm_backward::kDy}}},

@@ -31,6 +31,10 @@ enum Outputs { kDx, kDWeight };
 inline std::int64_t row_blocks(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / 16, 1, 64);
 }
+// The same on a device, where a block of rows is a block of threads.
+inline std::int64_t device_blocks(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / 8, 1, 792);
+}
 }  // namespace rms_norm_backward
 
 }  // namespace quintet

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "runtime/cpu/kernel.h"
+#include "runtime/cpu/master.h"
 
 namespace quintet::cpu {
 namespace {
@@ -22,14 +23,8 @@ RowRun row_run(const AdafactorSegment& s, std::int64_t row) {
   return {std::clamp(first - at, std::int64_t{0}, s.part_cols),
           std::clamp(last - at, std::int64_t{0}, s.part_cols), s.begin + at - first};
 }
-std::int64_t first_row(const AdafactorSegment& s) {
-  return s.first / s.part_cols;
-}
-std::int64_t row_count(const AdafactorSegment& s) {
-  if (s.begin == s.end) return 0;
-  const std::int64_t last = (s.first + (s.end - s.begin) + s.part_cols - 1) / s.part_cols;
-  return std::max<std::int64_t>(0, std::min(last, s.part_rows) - first_row(s));
-}
+using adafactor::first_row;
+using adafactor::row_count;
 
 bool is_poisoned(float scale) {
   return std::isnan(scale);
@@ -142,10 +137,8 @@ void adafactor_rms(const OpContext& op) {
   const auto& attrs = op.attrs<AdafactorAttrs>();
   const float scale = *op.in_data<float>(adafactor_rms::kScale);
   const auto* factors = op.in_data<float>(adafactor_rms::kFactors);
-  const auto* master = op.in_data<float>(adafactor_rms::kMaster);
   auto* squares = op.out_data<float>(adafactor_rms::kSquares);
-  with_float_type(op.in(adafactor_rms::kGrad).dtype, [&]<class G>(G) {
-    const auto* grad = op.in_data<G>(adafactor_rms::kGrad);
+  const auto run = [&]<class G>(const G* grad, auto master) {
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
       const AdafactorSegment& s = attrs.segments[w];
       const std::int64_t base = first_row(s), rows = s.counted ? row_count(s) : 0;
@@ -160,7 +153,7 @@ void adafactor_rms(const OpContext& op) {
                 for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
                   const float u = static_cast<float>(grad[i]) * scale * factor;
                   update += u * u;
-                  weight += master[i] * master[i];
+                  weight += master.load(i) * master.load(i);
                 });
                 of_update[block] += static_cast<double>(update);
                 of_weight[block] += static_cast<double>(weight);
@@ -175,6 +168,10 @@ void adafactor_rms(const OpContext& op) {
       squares[2 * w] = static_cast<float>(update);
       squares[2 * w + 1] = static_cast<float>(weight);
     }
+  };
+  with_float_type(op.in(adafactor_rms::kGrad).dtype, [&]<class G>(G) {
+    with_master(op, adafactor_rms::kMaster, adafactor_rms::kWorkingIn, -1,
+                [&](auto master) { run(op.in_data<G>(adafactor_rms::kGrad), master); });
   });
 }
 
@@ -185,9 +182,7 @@ void adafactor_apply(const OpContext& op) {
   const float rate = *op.in_data<float>(adafactor_apply::kLearningRate);
   const auto* factors = op.in_data<float>(adafactor_apply::kFactors);
   const auto* squares = op.in_data<float>(adafactor_apply::kSquares);
-  auto* master = op.out_data<float>(adafactor_apply::kMasterOut);
-  const auto run = [&]<class G, class W>(G, W* working) {
-    const auto* grad = op.in_data<G>(adafactor_apply::kGrad);
+  const auto run = [&]<class G>(const G* grad, auto master) {
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
       const AdafactorSegment& s = attrs.segments[w];
       const auto size = static_cast<float>(s.rows * s.cols);
@@ -196,26 +191,21 @@ void adafactor_apply(const OpContext& op) {
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
       const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
       const float keep = 1 - lr * attrs.weight_decay;
-      parallel_for(row_count(s), row_grain(s.part_cols),
-                   [&](std::int64_t begin, std::int64_t end, int) {
-                     for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
-                       for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
-                         const float updated =
-                             master[i] * keep - static_cast<float>(grad[i]) * factor * factor_all;
-                         master[i] = updated;
-                         if (working != nullptr) working[i] = static_cast<W>(updated);
-                       });
-                     }
-                   });
+      parallel_for(
+          row_count(s), row_grain(s.part_cols), [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
+              for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
+                master.store(
+                    i, master.load(i) * keep - static_cast<float>(grad[i]) * factor * factor_all);
+              });
+            }
+          });
     }
   };
-  with_float_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G g) {
-    if (op.has_out(adafactor_apply::kWorking)) {
-      with_float_type(op.out(adafactor_apply::kWorking).dtype,
-                      [&]<class W>(W) { run(g, op.out_data<W>(adafactor_apply::kWorking)); });
-    } else {
-      run(g, static_cast<float*>(nullptr));
-    }
+  with_float_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G) {
+    with_master(op, adafactor_apply::kMaster, adafactor_apply::kWorkingIn,
+                adafactor_apply::kWorking,
+                [&](auto master) { run(op.in_data<G>(adafactor_apply::kGrad), master); });
   });
 }
 

@@ -5,13 +5,13 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "runtime/cpu/kernel.h"
+#include "runtime/cpu/master.h"
 
 namespace quintet::cpu {
 namespace {
 
-// W: type of the working copy; float with working == nullptr where the master is the working copy.
-template <class G, class W>
-void update(const OpContext& op, W* working) {
+template <class G, class Master>
+void update(const OpContext& op, Master master) {
   const auto& attrs = op.attrs<AdamWAttrs>();
   const auto* grad = op.in_data<G>(adamw::kGrad);
   const float scale = *op.in_data<float>(adamw::kScale);
@@ -24,7 +24,6 @@ void update(const OpContext& op, W* working) {
   const auto inverse_root2 = static_cast<float>(1 / std::sqrt(correction2));
   const float keep = 1 - rate * attrs.weight_decay;
   const float b1 = attrs.beta1, b2 = attrs.beta2, epsilon = attrs.epsilon;
-  auto* master = op.out_data<float>(adamw::kMasterOut);
   auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
   parallel_for(op.in(adamw::kMaster).shape.numel(), kElementGrain,
                [=](std::int64_t begin, std::int64_t end, int) {
@@ -36,9 +35,7 @@ void update(const OpContext& op, W* working) {
                    m[i] = m1;
                    v[i] = v1;
                    const float denominator = std::sqrt(v1) * inverse_root2 + epsilon;
-                   const float w = master[i] * keep - step_size * m1 / denominator;
-                   master[i] = w;
-                   if (working != nullptr) working[i] = static_cast<W>(w);
+                   master.store(i, master.load(i) * keep - step_size * m1 / denominator);
                  }
                });
 }
@@ -47,12 +44,8 @@ void update(const OpContext& op, W* working) {
 
 void adamw(const OpContext& op) {
   with_float_type(op.in(adamw::kGrad).dtype, [&]<class G>(G) {
-    if (op.has_out(adamw::kWorking)) {
-      with_float_type(op.out(adamw::kWorking).dtype,
-                      [&]<class W>(W) { update<G, W>(op, op.out_data<W>(adamw::kWorking)); });
-    } else {
-      update<G, float>(op, nullptr);
-    }
+    with_master(op, adamw::kMaster, adamw::kWorkingIn, adamw::kWorking,
+                [&](auto master) { update<G>(op, master); });
   });
 }
 

@@ -18,10 +18,9 @@
 #include "runtime/executor.h"
 
 namespace quintet {
-namespace {
 
 // Bytes the system can give without swapping; -1 when it does not say.
-std::int64_t available_memory() {
+std::int64_t free_cpu_bytes() {
   std::ifstream info("/proc/meminfo");
   std::string key, unit;
   std::int64_t kib = 0;
@@ -31,6 +30,8 @@ std::int64_t available_memory() {
   }
   return -1;
 }
+
+namespace {
 
 // Makes every thread of the team treat denormal numbers as zero. Softmax tails and the second
 // moments of rare words are full of them, they cost a hundred times a normal operation, and no
@@ -182,12 +183,9 @@ class CpuExecutor final : public Executor {
 
 Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
                                                     World& world) {
-  const std::int64_t available = available_memory();
+  const std::int64_t available = free_cpu_bytes();
   if (available >= 0 && program.arena_bytes > available) {
-    return make_error(ErrorCode::kOutOfMemory,
-                      "this step needs {} and the machine has {} free; a smaller micro-batch, "
-                      "recompute = \"full\" or optimizer.name = \"adafactor\" need less "
-                      "(`quintet plan` says how much)",
+    return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the machine has {} free",
                       human_bytes(static_cast<double>(program.arena_bytes)),
                       human_bytes(static_cast<double>(available)));
   }

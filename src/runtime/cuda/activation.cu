@@ -1,0 +1,150 @@
+#include "program/ops/activation.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernel.h"
+#include "runtime/cuda/vector.cuh"
+
+namespace quintet::cuda {
+namespace {
+
+// e^x: to the last bits where values are float32, the hardware's approximation where they will be
+// rounded to bf16 anyway.
+template <class T>
+__device__ __forceinline__ float exponential(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return expf(x);
+  } else {
+    return __expf(x);
+  }
+}
+
+// GELU in the tanh form: 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
+struct Gelu {
+  static __device__ __forceinline__ float sigmoid(float x) {
+    const float u = 0.7978845608f * x * (1.0f + 0.044715f * x * x);
+    const float e = 1.0f + exponential<T>(-2.0f * u);
+    if constexpr (std::is_same_v<T, float>) {
+      return 1.0f / e;
+    } else {
+      return __fdividef(1.0f, e);
+    }
+  }
+  static __device__ __forceinline__ void both(float x, float& value, float& derivative) {
+    const float s = sigmoid(x);
+    const float du = 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);
+    value = x * s;
+    // s (1 - s) vanishes long before x^2 overflows.
+    const float slope = s * (1.0f - s);
+    derivative = s + (slope == 0 ? 0.0f : x * slope * 2.0f * du);
+  }
+};
+template <class T>
+struct Relu {
+  static __device__ __forceinline__ void both(float x, float& value, float& derivative) {
+    value = x > 0 ? x : 0.0f;
+    derivative = x > 0 ? 1.0f : 0.0f;
+  }
+};
+
+// The row of a pack. A 64-bit division would cost as much as the rest of the kernel.
+__device__ __forceinline__ std::int64_t row_of(std::int64_t pack, std::int64_t packs) {
+  return static_cast<std::uint32_t>(pack) / static_cast<std::uint32_t>(packs);
+}
+
+// Packs of y [rows, f]; h is [rows, 2f] where gated. N divides f.
+template <class T, int N, template <class> class F, bool kGated>
+__global__ void forward_kernel(const T* h, T* y, std::int64_t rows, std::int64_t f) {
+  const std::int64_t packs = f / N, count = rows * packs;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    const std::int64_t row = row_of(i, packs), col = (i - row * packs) * N;
+    const T* from = h + row * (kGated ? 2 * f : f) + col;
+    float x[N], gate[N];
+    load_floats<N>(from, x);
+    if constexpr (kGated) load_floats<N>(from + f, gate);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      float value, derivative;
+      F<T>::both(x[j], value, derivative);
+      x[j] = kGated ? value * gate[j] : value;
+    }
+    store_floats<N>(y + i * N, x);
+  }
+}
+
+template <class T, int N, template <class> class F, bool kGated>
+__global__ void backward_kernel(const T* dy, const T* h, T* dh, std::int64_t rows, std::int64_t f) {
+  const std::int64_t packs = f / N, count = rows * packs;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    const std::int64_t row = row_of(i, packs), col = (i - row * packs) * N;
+    const std::int64_t at = row * (kGated ? 2 * f : f) + col;
+    float x[N], gate[N], g[N];
+    load_floats<N>(h + at, x);
+    if constexpr (kGated) load_floats<N>(h + at + f, gate);
+    load_floats<N>(dy + i * N, g);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      float value, derivative;
+      F<T>::both(x[j], value, derivative);
+      x[j] = g[j] * derivative * (kGated ? gate[j] : 1.0f);
+      if constexpr (kGated) gate[j] = g[j] * value;
+    }
+    store_floats<N>(dh + at, x);  // may be where h was: this thread has read its elements
+    if constexpr (kGated) store_floats<N>(dh + at + f, gate);
+  }
+}
+
+// Calls launch.template operator()<T, N, F, gated>() for the op's dtype, widths and attributes.
+template <class Launch>
+void dispatch(const ActivationAttrs& attrs, DType dtype, bool wide_bf16, bool wide_f32,
+              const Launch& launch) {
+  with_device_type(dtype, [&]<class T>(T) {
+    const auto with_width = [&]<int N>() {
+      if (attrs.function == Nonlinearity::kGeluTanh) {
+        attrs.gated ? launch.template operator()<T, N, Gelu, true>()
+                    : launch.template operator()<T, N, Gelu, false>();
+      } else {
+        attrs.gated ? launch.template operator()<T, N, Relu, true>()
+                    : launch.template operator()<T, N, Relu, false>();
+      }
+    };
+    (dtype == DType::kF32 ? wide_f32 : wide_bf16) ? with_width.template operator()<kWide<T>>()
+                                                  : with_width.template operator()<1>();
+  });
+}
+
+}  // namespace
+
+void activation(const OpContext& op) {
+  const Shape& shape = op.out(activation::kY).shape;
+  const std::int64_t rows = shape.rows(), f = shape.cols();
+  QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
+  dispatch(
+      op.attrs<ActivationAttrs>(), op.in(activation::kH).dtype, f % 8 == 0, f % 4 == 0,
+      [&]<class T, int N, template <class> class F, bool kGated>() {
+        forward_kernel<T, N, F, kGated>
+            <<<grid_for(rows * f / N, 256, op.device().multiprocessors), 256, 0, op.stream()>>>(
+                op.in_data<T>(activation::kH), op.out_data<T>(activation::kY), rows, f);
+        QT_LAUNCHED();
+      });
+}
+
+void activation_backward(const OpContext& op) {
+  const Shape& shape = op.in(activation_backward::kDy).shape;
+  const std::int64_t rows = shape.rows(), f = shape.cols();
+  QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
+  dispatch(
+      op.attrs<ActivationAttrs>(), op.in(activation_backward::kH).dtype, f % 8 == 0, f % 4 == 0,
+      [&]<class T, int N, template <class> class F, bool kGated>() {
+        backward_kernel<T, N, F, kGated>
+            <<<grid_for(rows * f / N, 256, op.device().multiprocessors), 256, 0, op.stream()>>>(
+                op.in_data<T>(activation_backward::kDy), op.in_data<T>(activation_backward::kH),
+                op.out_data<T>(activation_backward::kDh), rows, f);
+        QT_LAUNCHED();
+      });
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,430 @@
+// Runs a program on one GPU: a CUDA stream for each of the program's streams, an event for each op
+// that another stream waits for, one arena. From the second step on the whole step is one graph.
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/device_comm.h"
+#include "runtime/cuda/gemm.h"
+#include "runtime/cuda/kernel.h"
+
+namespace quintet {
+namespace {
+
+using cuda::DeviceError;
+
+// A stream or event that is destroyed with its owner.
+template <class T, cudaError_t (*kDestroy)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, nullptr)) {}
+  Handle& operator=(Handle&&) = delete;
+  ~Handle() {
+    if (value_ != nullptr) kDestroy(value_);
+  }
+  T* out() { return &value_; }
+  T get() const { return value_; }
+  explicit operator bool() const { return value_ != nullptr; }
+
+ private:
+  T value_ = nullptr;
+};
+using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
+using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
+using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+struct DeviceMemory {
+  explicit DeviceMemory(std::size_t size) {
+    if (size > 0) QT_CUDA(cudaMalloc(reinterpret_cast<void**>(&data), size));
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() { cudaFree(data); }
+  std::byte* data = nullptr;
+};
+struct PinnedMemory {
+  explicit PinnedMemory(std::size_t size) {
+    if (size > 0) QT_CUDA(cudaMallocHost(reinterpret_cast<void**>(&data), size));
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory() { cudaFreeHost(data); }
+  std::byte* data = nullptr;
+};
+
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Io tensors lie at the beginning of the arena.
+std::int64_t io_bytes_of(const Program& program) {
+  std::int64_t end = 0;
+  for (const Tensor& t : program.tensors) {
+    if (t.storage == Storage::kIo && t.base == kNone) end = std::max(end, t.offset + t.bytes());
+  }
+  return end;
+}
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(const Program& program, const Target& target, const cudaDeviceProp& properties,
+               World& world)
+      : program_(program),
+        graph_wanted_(target.graph),
+        arena_(index(program.arena_bytes)),
+        io_mirror_(index(io_bytes_of(program))),
+        gemm_(device_name(properties), cuda::product_cache_file()),
+        info_{properties.multiProcessorCount, properties.major, &gemm_},
+        timings_(program.ops.size()) {
+    for (std::size_t s = 0; s < kStreamCount; ++s) {
+      const bool used =
+          s == 0 || std::any_of(program.ops.begin(), program.ops.end(),
+                                [&](auto& op) { return static_cast<std::size_t>(op.stream) == s; });
+      if (!used) continue;
+      QT_CUDA(cudaStreamCreateWithFlags(streams_[s].out(), cudaStreamNonBlocking));
+      QT_CUDA(cudaEventCreateWithFlags(joins_[s].out(), cudaEventDisableTiming));
+    }
+    QT_CUDA(cudaEventCreateWithFlags(uploaded_.out(), cudaEventDisableTiming));
+    events_.resize(program.ops.size());
+    for (const Op& op : program.ops) {
+      for (const OpId wait : op.waits) {
+        EventHandle& event = events_[index(wait)];
+        if (!event) QT_CUDA(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming));
+      }
+    }
+    make_comm(world);
+    steps_.reserve(program.ops.size());
+    for (const Op& op : program.ops) {
+      steps_.push_back(
+          {cuda::kernel_of(op.kind),
+           cuda::OpContext(program, op, arena_.data, stream_of(op), info_, comm_.get())});
+    }
+    clear();
+    rehearse();
+  }
+
+  void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) override {
+    if (bytes.empty()) return;
+    const std::int64_t at = locate(tensor, offset, bytes.size());
+    if (program_.tensor(tensor).storage == Storage::kIo) {
+      // The mirror is free again once the last upload from it is through, early in its step.
+      QT_CUDA(cudaEventSynchronize(uploaded_.get()));
+      std::memcpy(io_mirror_.data + at, bytes.data(), bytes.size());
+      pending_.emplace_back(at, static_cast<std::int64_t>(bytes.size()));
+      return;
+    }
+    QT_CUDA(cudaStreamSynchronize(compute()));
+    QT_CUDA(cudaMemcpy(arena_.data + at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  }
+
+  void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const override {
+    if (bytes.empty()) return;
+    upload();
+    QT_CUDA(cudaStreamSynchronize(compute()));
+    QT_CUDA(cudaMemcpy(bytes.data(), arena_.data + locate(tensor, offset, bytes.size()),
+                       bytes.size(), cudaMemcpyDeviceToHost));
+  }
+
+  Status run() override {
+    began_ = now();
+    return guarded([&] {
+      upload();
+      if (comm_ && !comm_->is_capturable()) {
+        run_with_host();
+      } else if (measured_) {
+        run_measured();
+      } else if (!graph_wanted_ || runs_ == 0) {
+        issue();  // the first time eagerly: code is loaded on first use
+      } else {
+        if (!graph_) capture();
+        QT_CUDA(cudaGraphLaunch(graph_.get(), compute()));
+      }
+      ++runs_;
+    });
+  }
+  bool runs_beside_host() const override { return comm_ == nullptr || comm_->is_capturable(); }
+  Status wait() override {
+    return guarded([&] { QT_CUDA(cudaStreamSynchronize(compute())); });
+  }
+
+  void measure_ops(bool on) override { measured_ = on; }
+  std::span<const OpTiming> timings() const override { return timings_; }
+  double began() const override { return began_; }
+  std::vector<std::int64_t> bytes_sent() const override {
+    std::vector<std::int64_t> bytes(program_.ops.size(), 0);
+    for (std::size_t i = 0; comm_ && i < bytes.size(); ++i) {
+      bytes[i] = comm_->is_capturable() ? runs_ * bytes_sent_by(program_, program_.ops[i])
+                                        : comm_->bytes_sent(static_cast<OpId>(i)) + sent_inside_[i];
+    }
+    return bytes;
+  }
+  std::int64_t arena_bytes() const override { return program_.arena_bytes; }
+  std::int64_t resident_bytes() const override { return program_.arena_bytes; }
+  std::int64_t device_bytes_in_use() const override {
+    std::size_t free = 0, total = 0;
+    QT_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<std::int64_t>(total - free);
+  }
+  const Program& program() const override { return program_; }
+
+ private:
+  struct Step {
+    cuda::Kernel kernel;
+    cuda::OpContext context;
+  };
+
+  static std::string device_name(const cudaDeviceProp& properties) {
+    std::string name = properties.name;
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
+  }
+  template <class Body>
+  static Status guarded(const Body& body) {
+    try {
+      body();
+      return {};
+    } catch (const DeviceError& error) {
+      return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
+    }
+  }
+
+  cudaStream_t stream_of(const Op& op) const {
+    return streams_[static_cast<std::size_t>(op.stream)].get();
+  }
+  cudaStream_t compute() const { return streams_[0].get(); }
+
+  std::int64_t locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
+    const Tensor& t = program_.tensor(tensor);
+    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
+             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
+    return program_.address_of(tensor) + offset;
+  }
+
+  void clear() {
+    QT_CUDA(cudaMemsetAsync(arena_.data, 0, index(program_.arena_bytes), compute()));
+    QT_CUDA(cudaStreamSynchronize(compute()));
+  }
+
+  // Before there is anything in the arena, runs the ops with matrix products, so that each shape's
+  // algorithm is measured where it will be used.
+  void rehearse() {
+    gemm_.set_tuning(true);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const OpKind kind = program_.ops[i].kind;
+      if (kind == OpKind::kMatmul || kind == OpKind::kLinearCrossEntropy)
+        steps_[i].kernel(steps_[i].context);
+    }
+    gemm_.set_tuning(false);
+    QT_CUDA(cudaDeviceSynchronize());
+    clear();
+  }
+
+  // What the host wrote since the last step, in as few copies as its places allow.
+  void upload() const {
+    if (pending_.empty()) return;
+    std::sort(pending_.begin(), pending_.end());
+    std::int64_t begin = pending_.front().first, end = begin;
+    const auto flush = [&] {
+      QT_CUDA(cudaMemcpyAsync(arena_.data + begin, io_mirror_.data + begin, index(end - begin),
+                              cudaMemcpyHostToDevice, compute()));
+    };
+    for (const auto& [at, size] : pending_) {
+      if (at > end) {
+        flush();
+        begin = at;
+        end = at;
+      }
+      end = std::max(end, at + size);
+    }
+    flush();
+    pending_.clear();
+    QT_CUDA(cudaEventRecord(uploaded_.get(), compute()));
+  }
+
+  // Launches every op. Other streams start after what the compute stream has before the step, and
+  // the compute stream ends after all of them.
+  template <class Before, class After>
+  void issue(const Before& before, const After& after) {
+    QT_CUDA(cudaEventRecord(joins_[0].get(), compute()));
+    for (std::size_t s = 1; s < kStreamCount; ++s)
+      if (streams_[s]) QT_CUDA(cudaStreamWaitEvent(streams_[s].get(), joins_[0].get(), 0));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Op& op = program_.ops[i];
+      for (const OpId wait : op.waits)
+        QT_CUDA(cudaStreamWaitEvent(stream_of(op), events_[index(wait)].get(), 0));
+      before(i);
+      if (is_communication(op.kind)) {
+        comm_->issue(static_cast<OpId>(i));
+      } else {
+        steps_[i].kernel(steps_[i].context);
+      }
+      after(i);
+      if (events_[i]) QT_CUDA(cudaEventRecord(events_[i].get(), stream_of(op)));
+    }
+    for (std::size_t s = 1; s < kStreamCount; ++s) {
+      if (!streams_[s]) continue;
+      QT_CUDA(cudaEventRecord(joins_[s].get(), streams_[s].get()));
+      QT_CUDA(cudaStreamWaitEvent(compute(), joins_[s].get(), 0));
+    }
+  }
+  void issue() {
+    issue([](std::size_t) {}, [](std::size_t) {});
+  }
+
+  void make_comm(World& world) {
+    std::array<cudaStream_t, kStreamCount> streams{};
+    for (std::size_t s = 0; s < kStreamCount; ++s) streams[s] = streams_[s].get();
+    std::vector<cudaEvent_t> events;
+    for (const EventHandle& event : events_) events.push_back(event.get());
+    comm_ = cuda::make_device_comm({program_, arena_.data, world, streams, std::move(events)});
+    sent_inside_.resize(program_.ops.size(), 0);
+  }
+
+  // As issue(), with the host taking part in the communication.
+  void run_with_host() {
+    comm_->begin_step();
+    QT_CUDA(cudaEventRecord(joins_[0].get(), compute()));
+    for (std::size_t s = 1; s < kStreamCount; ++s)
+      if (streams_[s]) QT_CUDA(cudaStreamWaitEvent(streams_[s].get(), joins_[0].get(), 0));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Op& op = program_.ops[i];
+      if (is_communication(op.kind)) {
+        comm_->issue(static_cast<OpId>(i));
+        continue;
+      }
+      for (const OpId wait : op.waits) {
+        comm_->wait(wait);
+        QT_CUDA(cudaStreamWaitEvent(stream_of(op), events_[index(wait)].get(), 0));
+      }
+      Communicator* const group = steps_[i].context.host_group();
+      if (group != nullptr) group->sent_now = {};
+      steps_[i].kernel(steps_[i].context);
+      if (group != nullptr) sent_inside_[i] += group->sent_now.bytes;
+      if (events_[i]) QT_CUDA(cudaEventRecord(events_[i].get(), stream_of(op)));
+      comm_->progress();
+    }
+    comm_->wait_all();
+    for (std::size_t s = 1; s < kStreamCount; ++s) {
+      if (!streams_[s]) continue;
+      QT_CUDA(cudaEventRecord(joins_[s].get(), streams_[s].get()));
+      QT_CUDA(cudaStreamWaitEvent(compute(), joins_[s].get(), 0));
+    }
+  }
+
+  void capture() {
+    GraphHandle graph;
+    QT_CUDA(cudaStreamBeginCapture(compute(), cudaStreamCaptureModeThreadLocal));
+    try {
+      issue();
+    } catch (...) {
+      cudaStreamEndCapture(compute(), graph.out());
+      throw;
+    }
+    QT_CUDA(cudaStreamEndCapture(compute(), graph.out()));
+    QT_CUDA(cudaGraphInstantiate(graph_.out(), graph.get(), 0));
+  }
+
+  void run_measured() {
+    if (marks_.empty()) {
+      marks_.resize(2 * steps_.size() + 1);
+      for (EventHandle& mark : marks_) QT_CUDA(cudaEventCreate(mark.out()));
+    }
+    QT_CUDA(cudaEventRecord(marks_.back().get(), compute()));
+    issue(
+        [&](std::size_t i) {
+          QT_CUDA(cudaEventRecord(marks_[2 * i].get(), stream_of(program_.ops[i])));
+        },
+        [&](std::size_t i) {
+          QT_CUDA(cudaEventRecord(marks_[2 * i + 1].get(), stream_of(program_.ops[i])));
+        });
+    QT_CUDA(cudaStreamSynchronize(compute()));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      float start = 0, duration = 0;
+      QT_CUDA(cudaEventElapsedTime(&start, marks_.back().get(), marks_[2 * i].get()));
+      QT_CUDA(cudaEventElapsedTime(&duration, marks_[2 * i].get(), marks_[2 * i + 1].get()));
+      timings_[i] = {static_cast<double>(start) * 1e-3,
+                     static_cast<double>(start + duration) * 1e-3};
+    }
+  }
+
+  const Program& program_;
+  const bool graph_wanted_;
+  DeviceMemory arena_;
+  PinnedMemory io_mirror_;
+  std::array<StreamHandle, kStreamCount> streams_;
+  std::array<EventHandle, kStreamCount> joins_;
+  EventHandle uploaded_;
+  std::vector<EventHandle> events_;  // by op; none where nobody on another stream waits for it
+  std::vector<EventHandle> marks_;   // for timings: two for each op, and the beginning
+  cuda::Gemm gemm_;
+  const cuda::DeviceInfo info_;
+  std::unique_ptr<cuda::DeviceComm> comm_;  // null where this rank is alone
+  std::vector<std::int64_t> sent_inside_;   // by kernels that talk to other ranks themselves
+  std::vector<Step> steps_;
+  std::vector<OpTiming> timings_;
+  mutable std::vector<std::pair<std::int64_t, std::int64_t>> pending_;  // written, not yet uploaded
+  GraphExecHandle graph_;
+  std::int64_t runs_ = 0;
+  double began_ = 0;
+  bool measured_ = false;
+};
+
+}  // namespace
+
+// This rank's number among those of its machine, as its launcher has it.
+static int local_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
+  }
+  return 0;
+}
+
+Status cuda_available() {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
+    return usage_error("no CUDA device: {}; use --device cpu",
+                       error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
+  }
+  return {};
+}
+
+std::int64_t free_cuda_bytes() {
+  std::size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<std::int64_t>(free) : 0;
+}
+
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
+                                                     World& world) {
+  QT_TRY(cuda_available());
+  try {
+    // Ranks take the GPUs of their machine in turn; several may share one.
+    int devices = 1;
+    QT_CUDA(cudaGetDeviceCount(&devices));
+    QT_CUDA(cudaSetDevice(local_rank() % devices));
+    cudaDeviceProp properties{};
+    QT_CUDA(cudaGetDeviceProperties(&properties, local_rank() % devices));
+    std::size_t free = 0, total = 0;
+    QT_CUDA(cudaMemGetInfo(&free, &total));
+    if (program.arena_bytes > static_cast<std::int64_t>(free)) {
+      return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the GPU has {} free of {}",
+                        human_bytes(static_cast<double>(program.arena_bytes)),
+                        human_bytes(static_cast<double>(free)),
+                        human_bytes(static_cast<double>(total)));
+    }
+    return std::unique_ptr<Executor>(
+        std::make_unique<CudaExecutor>(program, target, properties, world));
+  } catch (const DeviceError& error) {
+    return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
+  }
+}
+
+}  // namespace quintet

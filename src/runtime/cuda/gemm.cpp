@@ -1,0 +1,264 @@
+#include "runtime/cuda/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "program/ops/matmul.h"
+#include "runtime/cuda/check.h"
+
+namespace quintet::cuda {
+namespace {
+
+// Products smaller than this are not worth measuring: launch latency is all there is to see.
+constexpr double kWorthMeasuring = 1e9;
+constexpr int kCandidates = 24;
+
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+// What the library may assume of an address.
+std::uint32_t alignment_of(const void* address, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0
+             ? 16u
+             : static_cast<std::uint32_t>(size_of(dtype));
+}
+
+cublasLtMatrixLayout_t make_layout(DType dtype, std::int64_t rows, std::int64_t cols,
+                                   std::int64_t ld) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  QT_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
+                                       static_cast<std::uint64_t>(cols), ld));
+  return layout;
+}
+
+class Timer {
+ public:
+  Timer() {
+    QT_CUDA(cudaEventCreate(&begin_));
+    QT_CUDA(cudaEventCreate(&end_));
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  ~Timer() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  template <class Body>
+  double seconds(cudaStream_t stream, int repetitions, const Body& body) {
+    QT_CUDA(cudaEventRecord(begin_, stream));
+    for (int i = 0; i < repetitions; ++i) body();
+    QT_CUDA(cudaEventRecord(end_, stream));
+    QT_CUDA(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    QT_CUDA(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return static_cast<double>(milliseconds) * 1e-3 / repetitions;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+}  // namespace
+
+// The library's matrices are column-major, so we have it compute C^T = op(B)^T op(A)^T: its first
+// operand is our B, and what is stored row-major is to it the transpose.
+struct Gemm::Plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool plain = false;  // the library has nothing for this shape
+
+  explicit Plan(const Product& p) {
+    QT_CUBLAS(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t op_first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    QT_CUBLAS(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_first,
+                                             sizeof op_first));
+    QT_CUBLAS(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_second,
+                                             sizeof op_second));
+    first = p.tb ? make_layout(p.in, p.k, p.n, p.ldb) : make_layout(p.in, p.n, p.k, p.ldb);
+    second = p.ta ? make_layout(p.in, p.m, p.k, p.lda) : make_layout(p.in, p.k, p.m, p.lda);
+    result = make_layout(p.out, p.n, p.m, p.ldc);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (cublasLtMatrixLayout_t layout : {first, second, result})
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+  }
+};
+
+Gemm::Gemm(std::string device, std::string cache_file)
+    : device_(std::move(device)), cache_file_(std::move(cache_file)) {
+  QT_CUBLAS(cublasLtCreate(&handle_));
+  read_cache();
+}
+
+Gemm::~Gemm() {
+  plans_.clear();
+  cublasLtDestroy(handle_);
+}
+
+void Gemm::launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o,
+                  cudaStream_t stream) {
+  const float beta = o.addend == nullptr ? 0.0f : 1.0f;
+  const void* addend = o.addend == nullptr ? o.c : o.addend;
+  QT_CUBLAS(cublasLtMatmul(handle_, plan.desc, &o.alpha, o.b, plan.first, o.a, plan.second, &beta,
+                           addend, plan.result, o.c, plan.result, &algorithm, o.workspace,
+                           static_cast<std::size_t>(matmul::kDeviceWorkspace), stream));
+}
+
+void Gemm::run(const Product& product, const Operands& operands, cudaStream_t stream) {
+  if (product.m == 0 || product.n == 0) return;
+  const Plan& plan = plan_for(product, operands, stream);
+  if (plan.plain) {
+    plain_product(product, operands, stream);
+  } else {
+    launch(plan, plan.algorithm, operands, stream);
+  }
+}
+
+Gemm::Plan& Gemm::plan_for(const Product& p, const Operands& o, cudaStream_t stream) {
+  const std::string key = fmt::format(
+      "{}{}:{}x{}x{}:{}-{}:{},{},{}:{}{}:{},{},{},{}", p.ta ? 't' : 'n', p.tb ? 't' : 'n', p.m, p.n,
+      p.k, name_of(p.in), name_of(p.out), p.lda, p.ldb, p.ldc, o.addend == nullptr ? 0 : 1,
+      o.addend == o.c ? 1 : 0, alignment_of(o.a, p.in), alignment_of(o.b, p.in),
+      alignment_of(o.addend, p.out), alignment_of(o.c, p.out));
+  auto& plan = plans_[key];
+  if (plan == nullptr) {
+    plan = std::make_unique<Plan>(p);
+    choose(*plan, key, p, o, stream);
+  }
+  return *plan;
+}
+
+void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Operands& o,
+                  cudaStream_t stream) {
+  // 1. What was best the last time, if this library still accepts it.
+  if (const auto known = cached_.find(key); known != cached_.end()) {
+    cublasLtMatmulHeuristicResult_t check{};
+    if (cublasLtMatmulAlgoCheck(handle_, plan.desc, plan.first, plan.second, plan.result,
+                                plan.result, &known->second, &check) == CUBLAS_STATUS_SUCCESS &&
+        check.workspaceSize <= static_cast<std::size_t>(matmul::kDeviceWorkspace)) {
+      plan.algorithm = known->second;
+      return;
+    }
+  }
+  // 2. The library's suggestions. Split sums only where they are added up in a fixed order, in
+  //    float32, in the workspace.
+  cublasLtMatmulPreference_t preference = nullptr;
+  QT_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    QT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<std::uint64_t>(matmul::kDeviceWorkspace));
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(o.b, p.in));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(o.a, p.in));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      alignment_of(o.addend == nullptr ? o.c : o.addend, p.out));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(o.c, p.out));
+  std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.desc, plan.first, plan.second, plan.result,
+                                     plan.result, preference, kCandidates, found.data(), &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+    plan.plain = true;
+    return;
+  }
+  plan.algorithm = found.front().algo;
+  const double flops =
+      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  if (!tuning_ || flops < kWorthMeasuring) return;
+
+  // 3. Measure them. Random operands: on zeros the device draws less power and runs faster.
+  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.in, 1, stream);
+  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.in, 2, stream);
+  Timer timer;
+  const int repetitions = std::clamp(static_cast<int>(2e12 / flops), 1, 20);
+  double best = 1e30;
+  for (int i = 0; i < count; ++i) {
+    const auto& candidate = found[static_cast<std::size_t>(i)];
+    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
+    const auto once = [&] { launch(plan, candidate.algo, o, stream); };
+    timer.seconds(stream, 1, once);  // warm
+    double seconds = timer.seconds(stream, repetitions, once);
+    if (seconds < best * 1.05)
+      seconds = std::min(seconds, timer.seconds(stream, repetitions, once));
+    if (seconds < best) {
+      best = seconds;
+      plan.algorithm = candidate.algo;
+    }
+  }
+  append_to_cache(key, plan.algorithm, best);
+}
+
+double Gemm::time(const Product& p, const Operands& o, cudaStream_t stream) {
+  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.in, 1, stream);
+  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.in, 2, stream);
+  const bool tuning = tuning_;
+  tuning_ = true;
+  run(p, o, stream);
+  tuning_ = tuning;
+  Timer timer;
+  double best = 1e30;
+  for (int i = 0; i < 3; ++i)
+    best = std::min(best, timer.seconds(stream, 5, [&] { run(p, o, stream); }));
+  return best;
+}
+
+// A line: device, library version, shape, the algorithm's bytes in hex, seconds.
+void Gemm::read_cache() {
+  if (cache_file_.empty()) return;
+  std::ifstream file(cache_file_);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string device, key, hex;
+    std::size_t version = 0;
+    if (!(words >> device >> version >> key >> hex)) continue;
+    cublasLtMatmulAlgo_t algorithm{};
+    if (device != device_ || version != cublasLtGetVersion() || hex.size() != 2 * sizeof algorithm)
+      continue;
+    auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
+    for (std::size_t i = 0; i < sizeof algorithm; ++i) {
+      bytes[i] =
+          static_cast<unsigned char>(std::strtoul(hex.substr(2 * i, 2).c_str(), nullptr, 16));
+    }
+    cached_[key] = algorithm;
+  }
+}
+
+void Gemm::append_to_cache(const std::string& key, const cublasLtMatmulAlgo_t& algorithm,
+                           double seconds) {
+  if (cache_file_.empty()) return;
+  std::error_code ignored;  // a cache that cannot be written costs time, nothing else
+  std::filesystem::create_directories(std::filesystem::path(cache_file_).parent_path(), ignored);
+  std::string hex;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
+  for (std::size_t i = 0; i < sizeof algorithm; ++i) hex += fmt::format("{:02x}", bytes[i]);
+  std::ofstream(cache_file_, std::ios::app)
+      << fmt::format("{} {} {} {} {:.3e}\n", device_, cublasLtGetVersion(), key, hex, seconds);
+}
+
+std::string product_cache_file() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return std::string(cache) + "/quintet/products.txt";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::string(home) + "/.cache/quintet/products.txt";
+  return "";
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,30 @@
+#include "program/ops/matmul.h"
+
+#include "runtime/cuda/gemm.h"
+#include "runtime/cuda/kernel.h"
+
+namespace quintet::cuda {
+
+void matmul(const OpContext& op) {
+  const auto& attrs = op.attrs<MatmulAttrs>();
+  const Shape &a = op.in(matmul::kA).shape, &b = op.in(matmul::kB).shape;
+  Product p;
+  p.ta = attrs.transpose_a;
+  p.tb = attrs.transpose_b;
+  p.m = p.ta ? a.cols() : a.rows();
+  p.k = p.ta ? a.rows() : a.cols();
+  p.n = p.tb ? b.rows() : b.cols();
+  p.in = op.in(matmul::kA).dtype;
+  p.out = op.out(matmul::kC).dtype;
+  p.lda = a.cols();
+  p.ldb = b.cols();
+  p.ldc = p.n;
+  QT_CHECK(op.in(matmul::kB).dtype == p.in, "operands of different types");
+  op.device().gemm->run(
+      p,
+      {op.in_data<void>(matmul::kA), op.in_data<void>(matmul::kB),
+       op.in_data<void>(matmul::kAddend), op.out_data<void>(matmul::kC), 1, op.scratch<void>()},
+      op.stream());
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,237 @@
+#include "program/ops/rms_norm.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernel.h"
+#include "runtime/cuda/reduce.cuh"
+#include "runtime/cuda/vector.cuh"
+
+// A row of d elements is held in the registers of a group of G threads, V packs of N elements each:
+// a warp for narrow rows, a block of its own for wide ones. Each row is read once, and all of its
+// loads are under way before the first sum.
+
+namespace quintet::cuda {
+namespace {
+
+template <int G>
+inline constexpr int kThreads = G == 32 ? 256 : G;
+
+// Sums over a row's group of threads.
+template <int G>
+class GroupSum {
+ public:
+  __device__ __forceinline__ float operator()(float value) {
+    value = warp_sum(value);
+    if constexpr (G == 32) return value;
+    // Two buffers in turn: one barrier a sum is enough.
+    __shared__ float shared[2][G / 32];
+    float* sums = shared[turn_ ^= 1];
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < G / 32; ++i) total += sums[i];
+    return total;
+  }
+
+ private:
+  int turn_ = 0;
+};
+
+template <class T, int N, int G, int V>
+__global__ void __launch_bounds__(kThreads<G>)
+    forward_kernel(const T* x, const T* weight, T* y, float* rstd, std::int64_t rows, int d,
+                   float epsilon) {
+  const int lane = threadIdx.x % G;
+  const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads<G> / G) + threadIdx.x / G;
+  if (row >= rows) return;  // with a block for every row this cannot be
+  GroupSum<G> group_sum;
+  Pack<T, N> values[V];
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const int col = (k * G + lane) * N;
+    if (col < d) values[k] = load_pack<N>(x + row * d + col);
+  }
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    if ((k * G + lane) * N >= d) continue;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float value = to_float(values[k].v[j]);
+      sum += value * value;
+    }
+  }
+  const float inverse = 1.0f / sqrtf(group_sum(sum) / static_cast<float>(d) + epsilon);
+  if (lane == 0) rstd[row] = inverse;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const int col = (k * G + lane) * N;
+    if (col >= d) continue;
+    float w[N];
+    load_floats<N>(weight + col, w);
+#pragma unroll
+    for (int j = 0; j < N; ++j) w[j] *= to_float(values[k].v[j]) * inverse;
+    store_floats<N>(y + row * d + col, w);
+  }
+}
+
+// With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)),  dw = sum over rows of dy n. A block
+// takes rows in a fixed pattern and leaves its part of dw in partial [blocks, d].
+template <class T, int N, int G, int V, bool kAdds>
+__global__ void __launch_bounds__(kThreads<G>)
+    backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
+                    T* dx, float* partial, std::int64_t rows, int d) {
+  constexpr int kRows = kThreads<G> / G;
+  const int lane = threadIdx.x % G, group = threadIdx.x / G;
+  GroupSum<G> group_sum;
+  float dw[V][N] = {};
+  for (std::int64_t first = std::int64_t{blockIdx.x} * kRows; first < rows;
+       first += std::int64_t{gridDim.x} * kRows) {
+    const std::int64_t row = first + group;
+    const bool live = row < rows;
+    Pack<T, N> gs[V], xs[V], as[kAdds ? V : 1];
+    const float inverse = live ? rstd[row] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const int col = (k * G + lane) * N;
+      if (!live || col >= d) continue;
+      gs[k] = load_pack<N>(dy + row * d + col);
+      xs[k] = load_pack<N>(x + row * d + col);
+      if constexpr (kAdds) as[k] = load_pack<N>(addend + row * d + col);
+    }
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const int col = (k * G + lane) * N;
+      if (!live || col >= d) continue;
+      float w[N];
+      load_floats<N>(weight + col, w);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float g = to_float(gs[k].v[j]), n = to_float(xs[k].v[j]) * inverse;
+        dot += g * w[j] * n;
+        dw[k][j] += g * n;
+      }
+    }
+    const float mean = group_sum(dot) / static_cast<float>(d);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const int col = (k * G + lane) * N;
+      if (!live || col >= d) continue;
+      float w[N];
+      load_floats<N>(weight + col, w);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float n = to_float(xs[k].v[j]) * inverse;
+        w[j] = inverse * (to_float(gs[k].v[j]) * w[j] - n * mean);
+        if constexpr (kAdds) w[j] += to_float(as[k].v[j]);
+      }
+      // dx may lie where dy or the addend did: this thread has read what it overwrites.
+      store_floats<N>(dx + row * d + col, w);
+    }
+  }
+  extern __shared__ float sums[];  // [kRows, d] where a block holds several rows
+  float* own = kRows > 1 ? sums + group * d : partial + std::int64_t{blockIdx.x} * d;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const int col = (k * G + lane) * N;
+    if (col >= d) continue;
+#pragma unroll
+    for (int j = 0; j < N; ++j) own[col + j] = dw[k][j];
+  }
+  if constexpr (kRows > 1) {
+    __syncthreads();
+    for (int col = threadIdx.x; col < d; col += kThreads<G>) {
+      float sum = 0;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sum += sums[r * d + col];
+      partial[std::int64_t{blockIdx.x} * d + col] = sum;
+    }
+  }
+}
+
+// dw[col] (+)= sum over blocks of partial[block][col]; 32 columns and as many shares of the blocks
+// at a time.
+constexpr int kShares = 32;
+template <class G>
+__global__ void weight_gradient_kernel(const float* partial, int blocks, int d, bool accumulate,
+                                       G* dw) {
+  __shared__ float shared[kShares][33];
+  const int col = blockIdx.x * 32 + threadIdx.x;
+  float sum = 0;
+  if (col < d) {
+    for (int b = threadIdx.y; b < blocks; b += kShares) sum += partial[std::int64_t{b} * d + col];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || col >= d) return;
+  float total = accumulate ? to_float(dw[col]) : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kShares; ++i) total += shared[i][threadIdx.x];
+  dw[col] = from_float<G>(total);
+}
+
+// Calls launch.template operator()<N, G, V>() with a shape that holds rows of d elements.
+template <class T, class Launch>
+void with_row_shape(std::int64_t d, bool wide, const Launch& launch) {
+  const std::int64_t packs = wide ? d / kWide<T> : d;
+  if (wide && packs <= 64) return launch.template operator()<kWide<T>, 32, 2>();
+  if (wide && packs <= 96) return launch.template operator()<kWide<T>, 32, 3>();
+  if (wide && packs <= 128) return launch.template operator()<kWide<T>, 32, 4>();
+  if (wide && packs <= 256) return launch.template operator()<kWide<T>, 128, 2>();
+  if (wide && packs <= 512) return launch.template operator()<kWide<T>, 128, 4>();
+  if (wide && packs <= 2048) return launch.template operator()<kWide<T>, 256, 8>();
+  QT_CHECK(packs <= 16 * 256, "rows of {} elements are too long for this kernel", d);
+  return launch.template operator()<1, 256, 16>();
+}
+
+}  // namespace
+
+void rms_norm(const OpContext& op) {
+  const Shape& shape = op.in(rms_norm::kX).shape;
+  const std::int64_t rows = shape.rows(), d = shape.cols();
+  with_device_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) {
+    const auto *x = op.in_data<T>(rms_norm::kX), *weight = op.in_data<T>(rms_norm::kWeight);
+    auto* y = op.out_data<T>(rms_norm::kY);
+    const bool wide = d % kWide<T> == 0 && is_wide(x) && is_wide(weight) && is_wide(y);
+    with_row_shape<T>(d, wide, [&]<int N, int G, int V>() {
+      const auto blocks = static_cast<unsigned>(ceil_div(rows, kThreads<G> / G));
+      forward_kernel<T, N, G, V><<<blocks, kThreads<G>, 0, op.stream()>>>(
+          x, weight, y, op.out_data<float>(rms_norm::kRstd), rows, static_cast<int>(d),
+          op.attrs<RmsNormAttrs>().epsilon);
+      QT_LAUNCHED();
+    });
+  });
+}
+
+void rms_norm_backward(const OpContext& op) {
+  using namespace rms_norm_backward;
+  const Shape& shape = op.in(kX).shape;
+  const std::int64_t rows = shape.rows(), d = shape.cols();
+  const std::int64_t blocks = device_blocks(rows);
+  auto* partial = op.scratch<float>();
+  with_device_type(op.in(kX).dtype, [&]<class T>(T) {
+    const auto *dy = op.in_data<T>(kDy), *x = op.in_data<T>(kX), *weight = op.in_data<T>(kWeight);
+    const auto* addend = op.in_data<T>(kAddend);
+    auto* dx = op.out_data<T>(kDx);
+    const bool wide = d % kWide<T> == 0 && is_wide(dy) && is_wide(x) && is_wide(weight) &&
+                      is_wide(addend) && is_wide(dx);
+    with_row_shape<T>(d, wide, [&]<int N, int G, int V>() {
+      constexpr int kRows = kThreads<G> / G;
+      const std::size_t shared = kRows == 1 ? 0 : sizeof(float) * kRows * d;
+      const auto kernel = addend == nullptr ? backward_kernel<T, N, G, V, false>
+                                            : backward_kernel<T, N, G, V, true>;
+      kernel<<<static_cast<unsigned>(blocks), kThreads<G>, shared, op.stream()>>>(
+          dy, x, weight, op.in_data<float>(kRstd), addend, dx, partial, rows, static_cast<int>(d));
+      QT_LAUNCHED();
+    });
+  });
+  with_device_type(op.out(kDWeight).dtype, [&]<class G>(G) {
+    const dim3 threads(32, kShares);
+    weight_gradient_kernel<<<static_cast<unsigned>(ceil_div(d, 32)), threads, 0, op.stream()>>>(
+        partial, static_cast<int>(blocks), static_cast<int>(d), op.has_in(kDWeightAddend),
+        op.out_data<G>(kDWeight));
+    QT_LAUNCHED();
+  });
+}
+
+}  // namespace quintet::cuda

@@ -1,0 +1,38 @@
+// Which device runs a program.
+#include "runtime/executor.h"
+
+namespace quintet {
+
+#ifndef QUINTET_HAS_CUDA
+Status cuda_available() {
+  return usage_error(
+      "this quintet was built without CUDA: use --device cpu, or build it on a machine with the "
+      "CUDA "
+      "toolkit");
+}
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, const Target&, World&) {
+  return cuda_available().error();
+}
+Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
+  return cuda_available().error();
+}
+std::int64_t free_cuda_bytes() {
+  return 0;
+}
+#endif
+
+Status device_available(Device device) {
+  return device == Device::kCuda ? cuda_available() : Status();
+}
+
+std::int64_t free_bytes(Device device) {
+  return device == Device::kCuda ? free_cuda_bytes() : free_cpu_bytes();
+}
+
+Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,
+                                                World& world) {
+  return target.device == Device::kCuda ? make_cuda_executor(program, target, world)
+                                        : make_cpu_executor(program, target, world);
+}
+
+}  // namespace quintet
