@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The engine in miniature: what a step is, what it takes, that it learns, that it is right.
+# The project in miniature: what a step is and takes, that it is right, that it learns, from text to model, and what
+# each way of spreading it over ranks costs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 quintet=build/quintet
@@ -22,7 +23,15 @@ $quintet launch -n 4 --threads 1 -- verify tests/goldens/grid --tp 2 --pp 2 --ac
 say "Training on three made-up languages, whose best possible loss is known:"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-$quintet train examples/tiny.toml --set output.folder="$folder" --set train.steps=2500
+$quintet train examples/tiny.toml --set output.folder="$folder" --set train.steps=1500
+
+say "From raw text to training: made-up text, a tokenizer for it, a corpus of token shards, a model:"
+$quintet data generate "$folder/text" --languages en,de,ru,ar --kilobytes 300
+$quintet tokenizer train --out "$folder/demo.model" --vocabulary 4096 --coverage 0.9995 "$folder"/text/*/text.txt
+$quintet data build --tokenizer "$folder/demo.model" --out "$folder/corpus" --language-by directory "$folder/text"
+$quintet data inspect "$folder/corpus" --sample 3 --source 48 | tail -2
+$quintet train --model mini --source 64 --micro-batch 8 --set data.kind=corpus --set data.folder="$folder/corpus" \
+  --set train.steps=60 --set output.log_every=20
 
 say "The same training under a dozen layouts: what each costs, and that all learn the same:"
 $quintet sweep -n 4 examples/layouts.toml

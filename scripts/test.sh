@@ -18,7 +18,7 @@ step() { printf '\n== %s\n' "$*"; }
 build() {
   step "build: $1"
   cmake --preset "$1" | grep -E '^-- quintet:|rror' || true
-  cmake --build --preset "$1" -j "$jobs"
+  cmake --build --preset "$1" -j "$jobs" ${2:+--target "$2"}
 }
 
 build release
@@ -30,11 +30,11 @@ fi
 step "test: release, all"
 ctest --preset release -j 1
 
-build asan-ubsan
+build asan-ubsan tests_asan
 step "test: address and undefined-behaviour sanitizers"
 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
   ctest --preset asan-ubsan -L asan -j "$jobs"
 
-build tsan
+build tsan tests_tsan
 step "test: thread sanitizer"
 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 ctest --preset tsan -L tsan -j "$jobs"

@@ -29,6 +29,7 @@ void add_data_build(CLI::App& data, Action& action);
 void add_data_inspect(CLI::App& data, Action& action);
 void add_data_verify(CLI::App& data, Action& action);
 void add_data_import(CLI::App& data, Action& action);
+void add_data_generate(CLI::App& data, Action& action);
 void add_data_export(CLI::App& data, Action& action);
 void add_data_bench(CLI::App& data, Action& action);
 

@@ -10,6 +10,7 @@ void add_data(CLI::App& app, Action& action) {
   add_data_verify(*data, action);
   add_data_import(*data, action);
   add_data_export(*data, action);
+  add_data_generate(*data, action);
   add_data_bench(*data, action);
 }
 

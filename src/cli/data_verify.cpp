@@ -65,7 +65,7 @@ Status run(const VerifyOptions& options) {
       const ShardEntry& entry = manifest.shards[next++];
       lock.unlock();
       const auto verified = [&]() -> Status {
-        QT_ASSIGN(const Shard shard, open_shard(options.folder, manifest.layout, entry));
+        QT_ASSIGN(const TokenShard shard, open_shard(options.folder, manifest.layout, entry));
         return shard.verify();
       }();
       lock.lock();

@@ -120,10 +120,14 @@ class T5Emitter {
   }
 
   void add_io() {
-    const auto [batch, source, target, padded] = shape_;
+    const auto [batch, source, target, padded, packed] = shape_;
     StepIo& io = program_.io;
     io.source_ids = add_io_tensor("source_ids", {batch, source}, DType::kI32, true);
     if (padded) io.source_lengths = add_io_tensor("source_lengths", {batch}, DType::kI32, true);
+    if (packed) {
+      io.source_segments = add_io_tensor("source_segments", {batch, source}, DType::kI32, true);
+      io.target_segments = add_io_tensor("target_segments", {batch, target}, DType::kI32, true);
+    }
     io.target_ids = add_io_tensor("target_ids", {batch, target}, DType::kI32, true);
     io.labels = add_io_tensor("labels", {batch, target}, DType::kI32, true);
     io.step = add_io_tensor("step", {1}, DType::kI64, false);
@@ -271,9 +275,10 @@ class T5Emitter {
                    {x, weight}, {kCreate, kCreate})[0];
   }
 
-  // bias = kNone: no relative bias (cross-attention).
-  TensorId attend(TensorId q, TensorId kv, TensorId bias, bool causal, bool mask_lengths,
-                  const std::string& name) {
+  // bias = kNone: no relative bias (cross-attention). `from_source`, `to_source`: queries, keys are
+  // the source's tokens.
+  TensorId attend(TensorId q, TensorId kv, TensorId bias, bool causal, bool from_source,
+                  bool to_source, const std::string& name) {
     AttentionAttrs attrs;
     attrs.heads = static_cast<std::int32_t>(config_.num_heads / tp_);
     attrs.head_dim = static_cast<std::int32_t>(config_.d_kv);
@@ -288,8 +293,11 @@ class T5Emitter {
     attrs.dropout_seed = options_.seed;
     attrs.dropout_site = stream_of(name);
     const TensorId step = config_.dropout > 0 ? program_.io.step : kNone;
-    const TensorId lengths = mask_lengths ? program_.io.source_lengths : kNone;
-    return b_.emit(name, OpKind::kAttention, attrs, {q, kv, bias, lengths, step},
+    const StepIo& io = program_.io;
+    return b_.emit(name, OpKind::kAttention, attrs,
+                   {q, kv, bias, to_source ? io.source_lengths : kNone, step,
+                    from_source ? io.source_segments : io.target_segments,
+                    to_source ? io.source_segments : io.target_segments},
                    {kCreate, kCreate})[0];
   }
 
@@ -308,8 +316,9 @@ class T5Emitter {
                           TensorId o_w, TensorId bias, bool causal, const std::string& name) {
     const TensorId n = norm(x, norm_w, name + ".attn_norm");
     const TensorId qkv =
-        linear(gather(n, length, name + ".attn_norm"), qkv_w, name + ".qkv");      // [b, s, 3A']
-    const TensorId a = attend(qkv, kNone, bias, causal, !causal, name + ".attn");  // [b, s, A']
+        linear(gather(n, length, name + ".attn_norm"), qkv_w, name + ".qkv");  // [b, s, 3A']
+    const TensorId a =
+        attend(qkv, kNone, bias, causal, !causal, !causal, name + ".attn");  // [b, s, A']
     return project_back(a, o_w, x, name + ".attn_out");
   }
 
@@ -368,9 +377,10 @@ class T5Emitter {
       }
       const TensorId n =
           gather(norm(y, w[1], name + ".cross_norm"), shape_.target, name + ".cross_norm");
-      const TensorId q = linear(n, w[5], name + ".cross_q");                       // [b, t, A']
-      const TensorId kv = linear(gathered, w[6], name + ".cross_kv");              // [b, s, 2A']
-      const TensorId a = attend(q, kv, kNone, false, true, name + ".cross_attn");  // [b, t, A']
+      const TensorId q = linear(n, w[5], name + ".cross_q");           // [b, t, A']
+      const TensorId kv = linear(gathered, w[6], name + ".cross_kv");  // [b, s, 2A']
+      const TensorId a =
+          attend(q, kv, kNone, false, false, true, name + ".cross_attn");  // [b, t, A']
       y = project_back(a, w[7], y, name + ".cross_out");
       y = feed_forward(y, shape_.target, w[2], w[8], w[9], name);
     }

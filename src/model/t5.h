@@ -21,6 +21,7 @@ struct BatchShape {
   std::int64_t micro_batch = 1;         // sequences
   std::int64_t source = 0, target = 0;  // tokens
   bool padded = false;  // sequences may be shorter than `source`; their lengths are an input
+  bool packed = false;  // rows hold several segments that do not see each other: also an input
 };
 
 struct ModelOptions {

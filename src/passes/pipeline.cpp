@@ -287,7 +287,8 @@ class Pipeliner {
       unit.size = 0;
     }
     StepIo& io = program_.io;
-    for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.target_ids, &io.labels}) {
+    for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.source_segments,
+                        &io.target_segments, &io.target_ids, &io.labels}) {
       if (*t != kNone && !used[index(*t)]) *t = kNone;
     }
   }

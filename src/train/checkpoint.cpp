@@ -40,23 +40,35 @@ CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step) {
   return {run_folder / kFolder / fmt::format("{}{:08}", kPrefix, step), step};
 }
 
+Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
+  const Path file = checkpoint.folder / "state.json";
+  QT_ASSIGN(const std::string text, read_file(file));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || json.value("format", 0) != 1 || json.value("samples", -1) < 0 ||
+      json.value("step", std::int64_t{-1}) != checkpoint.step) {
+    return bad_input("{}: not the state of a run at step {}", file.string(), checkpoint.step);
+  }
+  return RunPosition{checkpoint.step, json.value("samples", std::int64_t{0})};
+}
+
 namespace {
 
-Status write_descriptions(const Path& folder, std::int64_t step, const T5Config& model,
+Status write_descriptions(const Path& folder, const RunPosition& position, const T5Config& model,
                           const std::string& run_toml) {
   QT_TRY(write_file(folder / "config.json", to_hf_config(model)));
   QT_TRY(write_file(folder / "run.toml", run_toml));
-  const nlohmann::json info = {{"format", 1}, {"step", step}};
+  const nlohmann::json info = {
+      {"format", 1}, {"step", position.step}, {"samples", position.samples}};
   return write_file(folder / "state.json", info.dump(2) + "\n");
 }
 
 }  // namespace
 
-Status save_checkpoint(const Path& run_folder, std::int64_t step, const World& world,
+Status save_checkpoint(const Path& run_folder, const RunPosition& position, const World& world,
                        const ModelState& state, const T5Config& model, const std::string& run_toml,
                        std::int64_t keep) {
-  const Path final_folder = checkpoint_at(run_folder, step).folder;
-  const Path partial = run_folder / kFolder / fmt::format("partial-{:08}", step);
+  const Path final_folder = checkpoint_at(run_folder, position.step).folder;
+  const Path partial = run_folder / kFolder / fmt::format("partial-{:08}", position.step);
   const bool writes = world.rank() == 0;
   std::error_code failure;
   Status prepared;
@@ -71,7 +83,7 @@ Status save_checkpoint(const Path& run_folder, std::int64_t step, const World& w
   QT_TRY(prepared);
   QT_TRY(weights);
   QT_TRY(optimizer);
-  QT_TRY(write_descriptions(partial, step, model, run_toml));
+  QT_TRY(write_descriptions(partial, position, model, run_toml));
   std::filesystem::remove_all(final_folder, failure);
   std::filesystem::rename(partial, final_folder, failure);
   if (failure)

@@ -16,11 +16,18 @@ void write_part(Executor& executor, TensorId tensor, std::int32_t index,
 Status feed(Executor& executor, std::int32_t index, const Batch& batch,
             const StepOptions& options) {
   QT_TRY(check_ids(batch, options.model.vocab_size));
-  if (!batch.lengths.empty() && !options.batch.padded) {
+  if (!batch.lengths.empty() && !options.batch.padded && !batch.packed()) {
     return bad_input("a batch with sequences shorter than {} in a run compiled for full ones",
                      batch.source_length);
   }
+  if (batch.packed() != options.batch.packed) {
+    return bad_input("a {} batch in a run compiled for {} ones",
+                     batch.packed() ? "packed" : "plain",
+                     options.batch.packed ? "packed" : "plain");
+  }
   const StepIo& io = executor.program().io;
+  write_part(executor, io.source_segments, index, batch.source_segments);
+  write_part(executor, io.target_segments, index, batch.target_segments);
   write_part(executor, io.source_ids, index, batch.source);
   write_part(executor, io.target_ids, index, batch.target);
   write_part(executor, io.labels, index, batch.labels);

@@ -64,10 +64,9 @@ void OutputSection::list(FieldList& fields) {
 }
 
 void DataSection::list(FieldList& fields) {
-  fields.add("kind", kind, "where examples come from", one_of({"synthetic"}));
-  fields.add("noise_density", spans.noise_density,
-             "share of the tokens that span corruption cuts out", between(0.001, 0.9));
-  fields.add("mean_span", spans.mean_span, "mean length of a span", between(1, 1000));
+  fields.add("kind", kind, "where examples come from", one_of({"synthetic", "corpus"}));
+  fields.add("prefetch", prefetch, "batches made ahead of their use", between(1, 1024));
+  corpus.list(fields);
   fields.add("languages", synthetic.languages, "synthetic: number of languages", between(1, 1000));
   fields.add("words", synthetic.words, "synthetic: words of each language", between(2, 100000));
   fields.add("branching", synthetic.branching, "synthetic: words that can follow a word",
@@ -106,20 +105,41 @@ Result<RunConfig> load_run_config(const std::string& file,
   return config;
 }
 
+namespace {
+
+// Asks the data how long sequences get: whether the source is always full, and how long the target
+// is where that is left open.
+Status fit_lengths(const RunConfig& config, StepOptions& options) {
+  std::int64_t target = config.batch.target;
+  if (config.data.kind == "corpus") {
+    QT_ASSIGN(const CorpusSource corpus,
+              CorpusSource::open(config.data.corpus, config.batch.source, config.batch.target,
+                                 options.model.vocab_size, 0));
+    options.batch.packed = config.data.corpus.pack;
+    options.batch.padded = !corpus.always_full() && !options.batch.packed;
+    target = corpus.objective().target_length();
+  } else if (target == 0) {
+    QT_ASSIGN(const SpanCounts counts, fit_spans(config.batch.source, INT32_MAX, INT32_MAX,
+                                                 config.data.corpus.objective.spans));
+    options.batch.padded = counts.source_length() != config.batch.source;
+    target = counts.target_length();
+  }
+  // Some tokens that do not count make the length one that tensor-parallel ranks can share out
+  // evenly. The same under every layout: dropout is drawn by position.
+  if (config.batch.target == 0) options.batch.target = (target + 7) / 8 * 8;
+  return {};
+}
+
+}  // namespace
+
 Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
 
-  options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false};
-  if (config.batch.target == 0) {
-    QT_ASSIGN(const SpanCounts counts,
-              fit_spans(config.batch.source, INT32_MAX, INT32_MAX, config.data.spans));
-    // Some tokens that do not count make the length one that tensor-parallel ranks can share out
-    // evenly. The same under every layout: dropout is drawn by position.
-    options.batch.target = (counts.target_length() + 7) / 8 * 8;
-    options.batch.padded = counts.source_length() != config.batch.source;
-  }
+  options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
+                   false};
+  QT_TRY(fit_lengths(config, options));
   options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
 
   const auto dtype_named = [](const std::string& name) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "data/span_corruption.h"
+#include "data/loader/corpus_source.h"
 #include "data/synthetic.h"
 #include "optim/learning_rate.h"
 #include "optim/optimizer.h"
@@ -57,8 +57,9 @@ struct OutputSection {
 
 struct DataSection {
   std::string kind = "synthetic";
-  SpanCorruptionConfig spans;
+  CorpusConfig corpus;  // its objective is the synthetic one's, too
   SyntheticConfig synthetic;
+  std::int64_t prefetch = 4;
   void list(FieldList& fields);
 };
 

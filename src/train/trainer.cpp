@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/batch.h"
+#include "data/loader/batch_plan.h"
+#include "data/loader/corpus_source.h"
+#include "data/loader/prefetch.h"
 #include "data/synthetic.h"
 #include "parallel/watchdog.h"
 #include "runtime/dry_run.h"
@@ -48,17 +50,26 @@ class StopOnSignal {
   }, old_term_{};
 };
 
+// Making a batch takes a small part of a step: two threads keep ahead.
+constexpr int kDataThreads = 2;
+
 struct Data {
   std::unique_ptr<BatchSource> source;
   double optimal_loss = 0;  // 0: not known
 };
 
 Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
-  QT_ASSIGN(
-      SyntheticCorpus corpus,
-      SyntheticCorpus::create(config.data.synthetic, config.data.spans, options.model.vocab_size,
-                              options.batch.source, options.batch.target,
-                              static_cast<std::uint64_t>(config.train.seed)));
+  const auto seed = static_cast<std::uint64_t>(config.train.seed);
+  if (config.data.kind == "corpus") {
+    QT_ASSIGN(CorpusSource corpus,
+              CorpusSource::open(config.data.corpus, options.batch.source, options.batch.target,
+                                 options.model.vocab_size, seed));
+    return Data{std::make_unique<CorpusSource>(std::move(corpus)), 0};
+  }
+  QT_ASSIGN(SyntheticCorpus corpus,
+            SyntheticCorpus::create(config.data.synthetic, config.data.corpus.objective.spans,
+                                    options.model.vocab_size, options.batch.source,
+                                    options.batch.target, seed));
   if (corpus.counts().source_length() < options.batch.source && !options.batch.padded) {
     return usage_error(
         "examples of {} source tokens do not fill batch.source = {}; set batch.target = 0 or "
@@ -71,14 +82,15 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
 
 // Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all
 // follow.
-Result<std::int64_t> starting_step(const OutputSection& output, World& world, ModelState& state) {
-  if (output.folder.empty()) return std::int64_t{0};
+Result<RunPosition> starting_position(const OutputSection& output, World& world,
+                                      ModelState& state) {
+  if (output.folder.empty()) return RunPosition{};
   std::int64_t step = 0;
   if (world.rank() == 0) {
     if (const auto newest = newest_checkpoint(output.folder)) step = newest->step;
   }
   step = std::stoll(world.broadcast(std::to_string(step)));
-  if (step == 0) return step;
+  if (step == 0) return RunPosition{};
   if (!output.resume) {
     return usage_error(
         "{} already has a checkpoint at step {}; continue with output.resume=true, or choose "
@@ -89,7 +101,7 @@ Result<std::int64_t> starting_step(const OutputSection& output, World& world, Mo
   QT_TRY(load_checkpoint(checkpoint, state));
   if (world.rank() == 0)
     log_info("resuming after step {} from {}", step, checkpoint.folder.string());
-  return step;
+  return position_of(checkpoint);
 }
 
 Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
@@ -140,7 +152,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
-  QT_ASSIGN(const std::int64_t first_step, starting_step(config.output, world, state));
+  QT_ASSIGN(const RunPosition start, starting_position(config.output, world, state));
+  const std::int64_t first_step = start.step;
   if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
   std::optional<MetricsFile> metrics_file;
   if (reports && !config.output.folder.empty()) {
@@ -160,41 +173,45 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     progress.emplace(config.train.steps, config.output.log_every,
                      static_cast<double>(plan.arena_bytes));
   }
-  Batch batch;
-  batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
+  const BatchPlan share{options.batch.micro_batch, options.accumulate, options.grid.dp};
+  Prefetcher batches(*data.source,
+                     [=, dp = program.place.dp](std::int64_t n) {
+                       return start.samples + share.first_sample_of(n, dp);
+                     },
+                     {options.batch.micro_batch, options.batch.source, options.batch.target,
+                      kDataThreads, static_cast<int>(config.data.prefetch)});
   TrainResult result;
   result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
-  const auto feed_step = [&](std::int64_t step) -> Status {
+  const auto feed_step = [&]() -> Status {
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
-      QT_TRY(data.source->fill(
-          (step - 1) * options.global_batch() + options.first_sample(m, program.place.dp), batch));
-      QT_TRY(feed(*executor, m, batch, options));
+      QT_ASSIGN(const Batch* batch, batches.next());
+      QT_TRY(feed(*executor, m, *batch, options));
     }
     return {};
   };
   double waited = now();
   Status fed;
-  if (first_step < config.train.steps) fed = feed_step(first_step + 1);
+  if (first_step < config.train.steps) fed = feed_step();
   waited = now() - waited;
   for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
     watchdog.set_step(step);
     QT_TRY(fed);
     const double rate = learning_rate(config.schedule, step, config.train.steps);
-    const double start = now();
+    const double began = now();
     QT_TRY(start_step(*executor, step, rate));
-    // Where a device computes, the host makes the next step's batch meanwhile; a failure to do so
-    // is the next step's. On the CPU this one is over by now.
+    // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
+    // so is the next step's. On the CPU this one is over by now.
     const double started = now();
-    if (step < config.train.steps) fed = feed_step(step + 1);
+    if (step < config.train.steps) fed = feed_step();
     const double feeding = executor->runs_beside_host() ? 0 : now() - started;
     QT_ASSIGN(const StepResult outcome, finish_step(*executor));
     if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
       if (progress) progress->finish();
       return not_finite(step, outcome, config.output);
     }
-    const double ran = now() - start - feeding;
+    const double ran = now() - began - feeding;
     QT_TRY(ledger.step(step, waited, ran));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
@@ -218,8 +235,9 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     const bool last = step == config.train.steps || stop;
     const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
     if (!config.output.folder.empty() && (last || due)) {
-      QT_TRY(save_checkpoint(config.output.folder, step, world, state, options.model, run_toml,
-                             config.output.keep));
+      QT_TRY(save_checkpoint(config.output.folder,
+                             {step, start.samples + (step - first_step) * options.global_batch()},
+                             world, state, options.model, run_toml, config.output.keep));
     }
     if (stop && step != config.train.steps) {
       if (progress) progress->finish();

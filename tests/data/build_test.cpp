@@ -17,7 +17,7 @@ std::vector<std::vector<std::int32_t>> read_documents(const Path& folder,
   const Manifest manifest = load_manifest(folder).value();
   for (const ShardEntry& entry : manifest.shards) {
     if (entry.language != language || entry.split != split) continue;
-    const Shard shard = Shard::open(folder / entry.name).value();
+    const TokenShard shard = TokenShard::open(folder / entry.name).value();
     EXPECT_TRUE(shard.verify().ok());
     EXPECT_EQ(shard.tokens(), entry.tokens);
     for (std::uint64_t d = 0; d < shard.documents(); ++d) {

@@ -13,10 +13,10 @@ namespace {
 TEST(DataBench, MeasuresEverything) {
   const TemporaryFolder folder, text;
   put_file(text.path() / "lines.txt", sample_lines(3, 1 << 16));
-  const testing::Outcome outcome =
-      testing::run_shell(QUINTET_BINARY
-                  " data bench --vocabulary 2000 --megabytes 4 --rounds 1 --threads 2 --folder " +
-                  folder.path().string() + " --text " + (text.path() / "lines.txt").string());
+  const testing::Outcome outcome = testing::run_shell(
+      QUINTET_BINARY
+      " data bench --vocabulary 2000 --megabytes 4 --rounds 1 --threads 2 --folder " +
+      folder.path().string() + " --text " + (text.path() / "lines.txt").string());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   for (const char* part : {"one language  ", "many languages  ", "lines.txt  ", "2 threads: ",
                            "parse JSON", "write shards", "processor", "samples/s", "opens in"}) {

@@ -34,16 +34,16 @@ void write_shard(const Path& name, const Documents& documents, const TokenLayout
   ASSERT_TRUE(writer.finish().ok());
 }
 
-TEST(Shard, ReadsWhatWasWritten) {
+TEST(TokenShard, ReadsWhatWasWritten) {
   for (const std::uint32_t vocabulary : {1000u, 300000u}) {
     const TemporaryFolder folder;
     const Path name = folder.path() / "s";
     const TokenLayout layout{token_bytes_for(vocabulary), vocabulary, kDigest};
     const Documents documents = random_documents(500, vocabulary, 1);
     write_shard(name, documents, layout);
-    const auto opened = Shard::open(name);
+    const auto opened = TokenShard::open(name);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
-    const Shard& shard = opened.value();
+    const TokenShard& shard = opened.value();
     EXPECT_EQ(shard.layout(), layout);
     ASSERT_EQ(shard.documents(), documents.size());
     std::uint64_t at = 0;
@@ -66,16 +66,16 @@ TEST(Shard, ReadsWhatWasWritten) {
   }
 }
 
-TEST(Shard, CanBeEmpty) {
+TEST(TokenShard, CanBeEmpty) {
   const TemporaryFolder folder;
   write_shard(folder.path() / "none", {}, {4, 100000, kDigest});
   write_shard(folder.path() / "empty", {{}, {}}, {4, 100000, kDigest});
-  EXPECT_EQ(Shard::open(folder.path() / "none").value().documents(), 0u);
-  EXPECT_EQ(Shard::open(folder.path() / "empty").value().documents(), 2u);
-  EXPECT_TRUE(Shard::open(folder.path() / "empty").value().verify().ok());
+  EXPECT_EQ(TokenShard::open(folder.path() / "none").value().documents(), 0u);
+  EXPECT_EQ(TokenShard::open(folder.path() / "empty").value().documents(), 2u);
+  EXPECT_TRUE(TokenShard::open(folder.path() / "empty").value().verify().ok());
 }
 
-TEST(Shard, InterruptedAnywhereItContinuesToTheSameBytes) {
+TEST(TokenShard, InterruptedAnywhereItContinuesToTheSameBytes) {
   const TokenLayout layout{4, 300000, kDigest};
   const Documents documents = random_documents(300, 300000, 3);
   const TemporaryFolder whole;
@@ -117,7 +117,7 @@ TEST(Shard, InterruptedAnywhereItContinuesToTheSameBytes) {
   }
 }
 
-TEST(Shard, EveryFlippedBitIsFound) {
+TEST(TokenShard, EveryFlippedBitIsFound) {
   const TemporaryFolder folder;
   const Path name = folder.path() / "s";
   write_shard(name, random_documents(200, 300000, 5), {4, 300000, kDigest});
@@ -133,7 +133,7 @@ TEST(Shard, EveryFlippedBitIsFound) {
                                  : random.below(static_cast<std::uint32_t>(bad.size()));
       bad[at] ^= static_cast<char>(1 << random.below(8));
       put_file(path, bad);
-      const auto shard = Shard::open(name);
+      const auto shard = TokenShard::open(name);
       const bool found = !shard.ok() || !shard.value().verify().ok();
       EXPECT_TRUE(found) << path << " byte " << at;
       if (shard.ok()) {
@@ -143,22 +143,22 @@ TEST(Shard, EveryFlippedBitIsFound) {
     }
     put_file(path, good);
   }
-  EXPECT_TRUE(Shard::open(name).value().verify().ok());
+  EXPECT_TRUE(TokenShard::open(name).value().verify().ok());
 }
 
-TEST(Shard, AnotherShardsIndexIsRefused) {
+TEST(TokenShard, AnotherShardsIndexIsRefused) {
   const TemporaryFolder folder;
   write_shard(folder.path() / "a", random_documents(20, 1000, 7), {2, 1000, kDigest});
   write_shard(folder.path() / "b", random_documents(30, 1000, 8), {2, 1000, kDigest});
   std::filesystem::copy_file(index_path(folder.path() / "b"), index_path(folder.path() / "a"),
                              std::filesystem::copy_options::overwrite_existing);
-  const auto shard = Shard::open(folder.path() / "a");
+  const auto shard = TokenShard::open(folder.path() / "a");
   ASSERT_FALSE(shard.ok());
   EXPECT_NE(shard.error().message.find("a.tokens"), std::string::npos) << shard.error().message;
 }
 
 // Whatever the index says: an error, or a shard that can be walked without harm.
-TEST(Shard, SurvivesADamagedIndex) {
+TEST(TokenShard, SurvivesADamagedIndex) {
   const TemporaryFolder folder;
   const Path name = folder.path() / "s";
   write_shard(name, random_documents(40, 1000, 9), {2, 1000, kDigest});
@@ -166,7 +166,7 @@ TEST(Shard, SurvivesADamagedIndex) {
   PhiloxSequence random(10, 10);
   for (int i = 0; i < 1500; ++i) {
     put_file(index_path(name), mutate(good, random));
-    const auto shard = Shard::open(name);
+    const auto shard = TokenShard::open(name);
     if (!shard.ok()) continue;
     (void)shard.value().verify();
     for (std::uint64_t d = 0; d < shard.value().documents(); ++d) {

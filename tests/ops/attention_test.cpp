@@ -14,6 +14,7 @@ struct Setup {
   int heads, dim;
   bool causal, biased, padded;
   float dropout;
+  bool packed = false;
 };
 
 void PrintTo(const Setup& s, std::ostream* out) {
@@ -48,8 +49,25 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Setup, DType>> 
     const double scale = 1 / std::sqrt(static_cast<double>(s.dim));
     inputs_ = {random({s.batch, s.queries, cross ? width : 3 * width}, dtype, 1, std::sqrt(scale)),
                cross ? random({s.batch, keys, 2 * width}, dtype, 2, std::sqrt(scale)) : none(),
-               s.biased ? random({32, s.heads}, dtype, 3) : none(), lengths,
-               s.dropout > 0 ? scalar(4, DType::kI64) : none()};
+               s.biased ? random({32, s.heads}, dtype, 3) : none(),
+               lengths,
+               s.dropout > 0 ? scalar(4, DType::kI64) : none(),
+               s.packed ? segments(s.batch, s.queries) : none(),
+               s.packed ? segments(s.batch, keys) : none()};
+  }
+
+  // Runs of segments 1, 2, ..., of unequal length and other ends in every row, then padding. A long
+  // row has a segment 3 that a short one has not.
+  static HostTensor segments(std::int64_t rows, std::int64_t length) {
+    HostTensor ids =
+        integers({rows, length}, std::vector<double>(static_cast<std::size_t>(rows * length), 0));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        const std::int64_t first = length / 3 + r, second = first + 3, third = second + 2;
+        ids.at(r * length + i) = i < first ? 1 : i < second ? 2 : i < third ? 3 : 0;
+      }
+    }
+    return ids;
   }
 
   OpCase forward_case() const {
@@ -76,7 +94,7 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
            OpKind::kAttentionBackward,
            attrs_,
            {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0],
-            forward[1], d_bias_before},
+            forward[1], d_bias_before, inputs_[5], inputs_[6]},
            {OpCase::kMake, cross ? OpCase::kMake : OpCase::kSkip,
             biased ? attention_backward::kDBiasAddend : OpCase::kSkip},
            {}};
@@ -137,7 +155,12 @@ INSTANTIATE_TEST_SUITE_P(
                           Setup{"decoder_past_a_block_and_the_last_bucket", 1, 141, 0, 2, 7, true,
                                 true, false, 0},
                           Setup{"cross_past_a_block", 1, 70, 67, 2, 16, false, false, true, 0},
-                          Setup{"encoder_head_64", 1, 65, 0, 1, 64, false, true, false, 0}),
+                          Setup{"encoder_head_64", 1, 65, 0, 1, 64, false, true, false, 0},
+                          Setup{"encoder_packed", 3, 13, 0, 2, 4, false, true, false, 0, true},
+                          Setup{"decoder_packed", 2, 11, 0, 2, 4, true, true, false, 0, true},
+                          Setup{"cross_packed", 2, 5, 12, 2, 4, false, false, false, 0, true},
+                          Setup{"encoder_packed_past_a_block", 1, 90, 0, 1, 3, false, true, false,
+                                0.2f, true}),
         ::testing::Values(DType::kF32, DType::kBF16)),
     case_name);
 

@@ -140,7 +140,15 @@ AttentionResult reference_attention(const Tensors& in, const AttentionAttrs& a) 
       for (std::int64_t i = 0; i < queries; ++i) {
         const std::int64_t seen = a.causal ? std::min(length, i + 1) : length;
         double max = -INFINITY;
+        const auto hidden = [&](std::int64_t j) {
+          return in.size() > 5 && !in[5].absent &&
+                 in[5].at(b * queries + i) != in[6].at(b * keys + j);
+        };
         for (std::int64_t j = 0; j < seen; ++j) {
+          if (hidden(j)) {
+            scores[static_cast<std::size_t>(j)] = -INFINITY;
+            continue;
+          }
           double score = 0;
           for (std::int64_t e = 0; e < a.head_dim; ++e) {
             score += q.at((b * queries + i) * q_row + h * a.head_dim + e) *
@@ -152,6 +160,7 @@ AttentionResult reference_attention(const Tensors& in, const AttentionAttrs& a) 
           scores[static_cast<std::size_t>(j)] = score;
           max = std::max(max, score);
         }
+        if (max == -INFINITY) continue;  // nothing to see: zeros
         double sum = 0;
         for (std::int64_t j = 0; j < seen; ++j)
           sum += std::exp(scores[static_cast<std::size_t>(j)] - max);

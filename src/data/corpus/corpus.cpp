@@ -6,9 +6,10 @@
 
 namespace quintet {
 
-Result<Shard> open_shard(const Path& folder, const TokenLayout& layout, const ShardEntry& entry) {
+Result<TokenShard> open_shard(const Path& folder, const TokenLayout& layout,
+                              const ShardEntry& entry) {
   const Path name = folder / entry.name;
-  QT_ASSIGN(Shard shard, Shard::open(name));
+  QT_ASSIGN(TokenShard shard, TokenShard::open(name));
   if (shard.layout().tokenizer_digest != layout.tokenizer_digest) {
     return bad_input(
         "{}: made with another tokenizer (digest {}) than the corpus (digest {}); it does not "
@@ -40,13 +41,13 @@ std::uint64_t TokenStream::documents() const {
   return sum;
 }
 
-Result<const Shard*> TokenStream::shard(std::size_t index) const {
+Result<const TokenShard*> TokenStream::shard(std::size_t index) const {
   const LazyShard& lazy = *shards_[index];
-  if (const Shard* shard = lazy.ready.load(std::memory_order_acquire)) return shard;
+  if (const TokenShard* shard = lazy.ready.load(std::memory_order_acquire)) return shard;
   const std::lock_guard lock(lazy.mutex);
   if (lazy.shard == nullptr) {
-    QT_ASSIGN(Shard shard, open_shard(folder_, layout_, lazy.entry));
-    lazy.shard = std::make_unique<const Shard>(std::move(shard));
+    QT_ASSIGN(TokenShard shard, open_shard(folder_, layout_, lazy.entry));
+    lazy.shard = std::make_unique<const TokenShard>(std::move(shard));
     lazy.ready.store(lazy.shard.get(), std::memory_order_release);
   }
   return lazy.shard.get();
@@ -60,7 +61,7 @@ Status TokenStream::for_each_part(std::uint64_t begin, std::uint64_t end, const 
   while (begin < end) {
     const std::uint64_t stop = std::min(end, starts_[index + 1]);
     if (stop > begin) {
-      QT_ASSIGN(const Shard* shard, this->shard(index));
+      QT_ASSIGN(const TokenShard* shard, this->shard(index));
       QT_TRY(body(*shard, begin - starts_[index], stop - starts_[index], begin));
       begin = stop;
     }
@@ -72,7 +73,7 @@ Status TokenStream::for_each_part(std::uint64_t begin, std::uint64_t end, const 
 Status TokenStream::read(std::uint64_t begin, std::span<std::int32_t> out) const {
   return for_each_part(
       begin, begin + out.size(),
-      [&](const Shard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) {
+      [&](const TokenShard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) {
         shard.range(from, to).copy_to(out.subspan(first - begin, to - from));
         return Status();
       });
@@ -83,7 +84,8 @@ Status TokenStream::document_ends(std::uint64_t begin, std::uint64_t end,
   places.clear();
   return for_each_part(
       begin, end,
-      [&](const Shard& shard, std::uint64_t from, std::uint64_t to, std::uint64_t first) -> Status {
+      [&](const TokenShard& shard, std::uint64_t from, std::uint64_t to,
+          std::uint64_t first) -> Status {
         std::uint64_t last = from;
         for (std::uint64_t d = shard.document_at(from); d < shard.documents(); ++d) {
           const std::uint64_t place = shard.document_end(d);

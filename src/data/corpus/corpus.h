@@ -20,7 +20,8 @@ namespace quintet {
 
 // Opens a shard of a corpus. One of another tokenizer, or of another size than the manifest says,
 // is refused.
-Result<Shard> open_shard(const Path& folder, const TokenLayout& layout, const ShardEntry& entry);
+Result<TokenShard> open_shard(const Path& folder, const TokenLayout& layout,
+                              const ShardEntry& entry);
 
 // The tokens of one language and split. Safe to use from many threads.
 class TokenStream {
@@ -40,10 +41,10 @@ class TokenStream {
   struct LazyShard {
     ShardEntry entry;
     mutable std::mutex mutex;
-    mutable std::unique_ptr<const Shard> shard;
-    mutable std::atomic<const Shard*> ready = nullptr;
+    mutable std::unique_ptr<const TokenShard> shard;
+    mutable std::atomic<const TokenShard*> ready = nullptr;
   };
-  Result<const Shard*> shard(std::size_t index) const;
+  Result<const TokenShard*> shard(std::size_t index) const;
   // Calls body(shard, begin, end, first) for each shard's part of a range: tokens [begin, end) of
   // the shard, the first of which is number `first` of the stream.
   template <class Body>

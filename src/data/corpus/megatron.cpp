@@ -172,17 +172,17 @@ Status export_megatron(const Corpus& corpus, Split split, const std::string& lan
   const TokenLayout& layout = corpus.manifest().layout;
   QT_ASSIGN(AtomicFile data, AtomicFile::create(Path(prefix) += ".bin"));
   QT_ASSIGN(AtomicFile index, AtomicFile::create(Path(prefix) += ".idx"));
-  std::vector<Shard> shards;
+  std::vector<TokenShard> shards;
   std::uint64_t documents = 0;
   for (const ShardEntry& entry : corpus.manifest().shards) {
     if (entry.split != split || entry.language != language) continue;
-    QT_ASSIGN(Shard shard, open_shard(corpus.folder(), layout, entry));
+    QT_ASSIGN(TokenShard shard, open_shard(corpus.folder(), layout, entry));
     QT_TRY(shard.verify());  // the other format has no checksums: damage must not get into it
     documents += shard.documents();
     shards.push_back(std::move(shard));
   }
   // The token files are as Megatron has them.
-  for (const Shard& shard : shards) QT_TRY(data.write(shard.token_bytes()));
+  for (const TokenShard& shard : shards) QT_TRY(data.write(shard.token_bytes()));
   QT_TRY(index.write(std::as_bytes(std::span(kMagic))));
   QT_TRY(index.write(std::as_bytes(std::span(&kVersion, 1))));
   const std::uint8_t type = layout.token_bytes == 2 ? kU16 : kI32;
@@ -191,7 +191,7 @@ Status export_megatron(const Corpus& corpus, Split split, const std::string& lan
   QT_TRY(index.write(std::as_bytes(std::span(counts))));
   // Three tables, each one walk over all documents: memory does not depend on their number.
   TableWriter<std::int32_t> lengths(index);
-  for (const Shard& shard : shards) {
+  for (const TokenShard& shard : shards) {
     for (std::uint64_t d = 0; d < shard.documents(); ++d) {
       QT_TRY(
           lengths.put(static_cast<std::int32_t>(shard.document_end(d) - shard.document_begin(d))));
@@ -200,7 +200,7 @@ Status export_megatron(const Corpus& corpus, Split split, const std::string& lan
   QT_TRY(lengths.flush());
   TableWriter<std::int64_t> table(index);
   std::uint64_t before = 0;
-  for (const Shard& shard : shards) {
+  for (const TokenShard& shard : shards) {
     for (std::uint64_t d = 0; d < shard.documents(); ++d) {
       QT_TRY(table.put(
           static_cast<std::int64_t>((before + shard.document_begin(d)) * layout.token_bytes)));

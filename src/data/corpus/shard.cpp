@@ -233,10 +233,10 @@ void TokenSpan::copy_to(std::span<std::int32_t> out) const {
   for (std::size_t i = 0; i < size_; ++i) out[i] = narrow[i];
 }
 
-Result<Shard> Shard::open(const Path& name) {
+Result<TokenShard> TokenShard::open(const Path& name) {
   QT_ASSIGN(MappedFile tokens, MappedFile::open(tokens_path(name)));
   QT_ASSIGN(MappedFile index, MappedFile::open(index_path(name)));
-  Shard shard(name, std::move(tokens), std::move(index));
+  TokenShard shard(name, std::move(tokens), std::move(index));
   QT_TRY(shard.parse());
   // Samples are read in random order: reading ahead would mostly read what nobody wants.
   const auto bytes = shard.token_file_.bytes();
@@ -246,7 +246,7 @@ Result<Shard> Shard::open(const Path& name) {
   return shard;
 }
 
-Status Shard::parse() {
+Status TokenShard::parse() {
   const std::span<const std::byte> index = index_file_.bytes(), tokens = token_file_.bytes();
   const std::string path = index_path(name_).string();
   Footer footer{};
@@ -294,20 +294,20 @@ Status Shard::parse() {
   return {};
 }
 
-TokenSpan Shard::range(std::uint64_t begin, std::uint64_t end) const {
+TokenSpan TokenShard::range(std::uint64_t begin, std::uint64_t end) const {
   QT_CHECK(begin <= end && end <= tokens_, "tokens {} to {} of {}", begin, end, tokens_);
   return {token_file_.bytes().data() + begin * layout_.token_bytes, layout_.token_bytes,
           static_cast<std::size_t>(end - begin)};
 }
 
-std::uint64_t Shard::document_end(std::uint64_t document) const {
+std::uint64_t TokenShard::document_end(std::uint64_t document) const {
   QT_CHECK(document < documents_, "document {} of {}", document, documents_);
   std::uint32_t end = 0;
   std::memcpy(&end, index_file_.bytes().data() + document * sizeof(end), sizeof(end));
   return std::min<std::uint64_t>(end, tokens_);  // a damaged table must not lead outside
 }
 
-std::uint64_t Shard::document_at(std::uint64_t token) const {
+std::uint64_t TokenShard::document_at(std::uint64_t token) const {
   std::uint64_t low = 0, high = documents_;
   while (low < high) {
     const std::uint64_t middle = low + (high - low) / 2;
@@ -320,8 +320,8 @@ std::uint64_t Shard::document_at(std::uint64_t token) const {
   return low;
 }
 
-Status Shard::verify_blocks(std::span<const std::byte> bytes, std::uint64_t first_checksum,
-                            const char* file) const {
+Status TokenShard::verify_blocks(std::span<const std::byte> bytes, std::uint64_t first_checksum,
+                                 const char* file) const {
   const std::byte* tables = index_file_.bytes().data() + documents_ * sizeof(std::uint32_t) +
                             first_checksum * sizeof(std::uint64_t);
   for (std::size_t block = 0; block * kBlockBytes < bytes.size(); ++block) {
@@ -339,7 +339,7 @@ Status Shard::verify_blocks(std::span<const std::byte> bytes, std::uint64_t firs
   return {};
 }
 
-Status Shard::verify() const {
+Status TokenShard::verify() const {
   const auto all = token_file_.bytes();
   if (!all.empty()) ::madvise(const_cast<std::byte*>(all.data()), all.size(), MADV_SEQUENTIAL);
   const std::uint64_t ends_bytes = documents_ * sizeof(std::uint32_t);

@@ -107,11 +107,11 @@ class TokenSpan {
 };
 
 // A finished shard, mapped. Immutable; safe to share between threads.
-class Shard {
+class TokenShard {
  public:
   // Checks everything but the contents: sizes, layout, the checksum of the index's own tables.
   // Reads a few pages, whatever the size.
-  static Result<Shard> open(const Path& name);
+  static Result<TokenShard> open(const Path& name);
 
   const Path& name() const { return name_; }
   const TokenLayout& layout() const { return layout_; }
@@ -133,7 +133,7 @@ class Shard {
   Status verify() const;
 
  private:
-  Shard(Path name, MappedFile tokens, MappedFile index)
+  TokenShard(Path name, MappedFile tokens, MappedFile index)
       : name_(std::move(name)), token_file_(std::move(tokens)), index_file_(std::move(index)) {}
   Status parse();
   Status verify_blocks(std::span<const std::byte> bytes, std::uint64_t first_checksum,

@@ -66,7 +66,8 @@ const OpDecl kAttentionDecl = {
               c.grad_name(attention::kQ), OpKind::kAttentionBackward, c.forward.attrs,
               {c.d_out(attention::kOut), c.in(attention::kQ), c.in(attention::kKv), bias,
                c.in(attention::kLengths), c.in(attention::kStep), c.out(attention::kOut),
-               c.out(attention::kLogSumExp), d_bias},
+               c.out(attention::kLogSumExp), d_bias, c.in(attention::kQuerySegments),
+               c.in(attention::kKeySegments)},
               {kCreate, cross ? kCreate : kNone, d_bias});
           c.contribute(attention::kQ, out[attention_backward::kDQ]);
           if (cross) c.contribute(attention::kKv, out[attention_backward::kDKv]);

@@ -45,7 +45,11 @@ enum Inputs {
   kKv,       // kNone self, [b, s, 2A] cross
   kBias,     // [buckets, heads] or kNone
   kLengths,  // i32 [b]: keys at and past it are masked; kNone: all keys count
-  kStep      // i64 [1], only with dropout
+  kStep,     // i64 [1], only with dropout
+  // i32 [b, t] and [b, s], or kNone: rows hold several segments, and a query sees only keys of its
+  // own; one that has none gets zeros.
+  kQuerySegments,
+  kKeySegments
 };
 enum Outputs { kOut, kLogSumExp };  // [b, t, A], f32 [b, heads, t]
 
@@ -97,7 +101,19 @@ inline std::int64_t hopper_backward_bytes(std::int64_t batch, std::int64_t queri
 }  // namespace attention
 
 namespace attention_backward {
-enum Inputs { kDOut, kQ, kKv, kBias, kLengths, kStep, kOut, kLogSumExp, kDBiasAddend };
+enum Inputs {
+  kDOut,
+  kQ,
+  kKv,
+  kBias,
+  kLengths,
+  kStep,
+  kOut,
+  kLogSumExp,
+  kDBiasAddend,
+  kQuerySegments,
+  kKeySegments
+};
 enum Outputs { kDQ, kDKv, kDBias };  // shaped as the inputs they belong to
 }  // namespace attention_backward
 

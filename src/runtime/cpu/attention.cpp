@@ -77,25 +77,33 @@ void clear(MutableRows rows, std::int64_t count, std::int64_t dim) {
   }
 }
 
+// The score of a key that a query may not see.
+constexpr float kHidden = -3e38f;
+
 // What the forward and the backward share: sizes, masks, the bias by distance.
 struct Shared {
   const AttentionAttrs& attrs;
   std::int64_t batch, queries, keys, dim, width;
-  const std::int32_t* lengths;
-  std::int32_t* buckets;  // by distance, null without bias
+  const std::int32_t *lengths, *query_segments, *key_segments;  // null: no such mask
+  std::int32_t* buckets;                                        // by distance, null without bias
   std::int64_t step;
 
-  Shared(const OpContext& op, const Shape& q, const Shape& kv, const std::int32_t* lengths_in,
-         const std::int64_t* step_in, bool biased)
+  // The slots of the op's optional inputs.
+  struct Masks {
+    int lengths, step, query_segments, key_segments;
+  };
+  Shared(const OpContext& op, const Shape& q, const Shape& kv, const Masks& masks, bool biased)
       : attrs(op.attrs<AttentionAttrs>()),
         batch(q[0]),
         queries(q[1]),
         keys(kv[1]),
         dim(attrs.head_dim),
         width(std::int64_t{attrs.heads} * attrs.head_dim),
-        lengths(lengths_in),
+        lengths(op.in_data<std::int32_t>(masks.lengths)),
+        query_segments(op.in_data<std::int32_t>(masks.query_segments)),
+        key_segments(op.in_data<std::int32_t>(masks.key_segments)),
         buckets(biased ? reinterpret_cast<std::int32_t*>(op.scratch()) : nullptr),
-        step(step_in == nullptr ? 0 : *step_in) {
+        step(op.has_in(masks.step) ? *op.in_data<std::int64_t>(masks.step) : 0) {
     if (buckets == nullptr) return;
     for (std::int64_t i = 0; i < queries + keys - 1; ++i) {
       buckets[i] = bias_bucket(i - (queries - 1), attrs.causal, attrs.buckets, attrs.max_distance);
@@ -111,6 +119,24 @@ struct Shared {
   // Keys that a query may see, of `valid` ones.
   std::int64_t seen(std::int64_t query, std::int64_t valid) const {
     return attrs.causal ? std::min(valid, query + 1) : valid;
+  }
+  // Calls hide(key) for every key of the first `seen` that is not of the query's segment. Returns
+  // whether one is left.
+  template <class Hide>
+  bool hide_other_segments(std::int64_t b, std::int64_t query, std::int64_t seen,
+                           const Hide& hide) const {
+    if (query_segments == nullptr) return seen > 0;
+    const std::int32_t mine = query_segments[b * queries + query];
+    const std::int32_t* of_keys = key_segments + b * keys;
+    bool left = false;
+    for (std::int64_t j = 0; j < seen; ++j) {
+      if (of_keys[j] == mine) {
+        left = true;
+      } else {
+        hide(j);
+      }
+    }
+    return left;
   }
   template <class T>
   void expand_bias(const T* table, std::int64_t head, float* by_distance) const {
@@ -132,8 +158,10 @@ void forward(const OpContext& op) {
   const Shape& q_shape = op.in(attention::kQ).shape;
   const Shape& kv_shape = cross ? op.in(attention::kKv).shape : q_shape;
   const auto* table = op.in_data<T>(attention::kBias);
-  const Shared s(op, q_shape, kv_shape, op.in_data<std::int32_t>(attention::kLengths),
-                 op.in_data<std::int64_t>(attention::kStep), table != nullptr);
+  const Shared s(
+      op, q_shape, kv_shape,
+      {attention::kLengths, attention::kStep, attention::kQuerySegments, attention::kKeySegments},
+      table != nullptr);
   const DropoutMask mask(s.attrs.dropout_rate, s.attrs.dropout_seed, s.attrs.dropout_site, s.step);
   const auto in = split(op.in_data<T>(attention::kQ), op.in_data<T>(attention::kKv), s.width);
   auto* out = op.out_data<T>(attention::kOut);
@@ -166,26 +194,24 @@ void forward(const OpContext& op) {
       for (std::int64_t r = 0; r < rows; ++r) {
         float* row = scores + r * cols;
         const std::int64_t query = q0 + r, seen = s.seen(query, valid);
-        float max = -3e38f;
         if (table != nullptr) {
           const float* bias_row = bias + (s.queries - 1) - query;
-#pragma omp simd reduction(max : max)
-          for (std::int64_t j = 0; j < seen; ++j) {
-            row[j] += bias_row[j];
-            max = std::max(max, row[j]);
-          }
-        } else {
-#pragma omp simd reduction(max : max)
-          for (std::int64_t j = 0; j < seen; ++j) max = std::max(max, row[j]);
+#pragma omp simd
+          for (std::int64_t j = 0; j < seen; ++j) row[j] += bias_row[j];
         }
+        const bool any =
+            s.hide_other_segments(b, query, seen, [row](std::int64_t j) { row[j] = kHidden; });
+        float max = kHidden;
+#pragma omp simd reduction(max : max)
+        for (std::int64_t j = 0; j < seen; ++j) max = std::max(max, row[j]);
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (std::int64_t j = 0; j < seen; ++j) {
-          row[j] = fast_exp(row[j] - max);
+          row[j] = row[j] == kHidden ? 0.0f : fast_exp(row[j] - max);
           sum += row[j];
         }
-        inverse[r] = seen > 0 ? 1.0f / sum : 0.0f;
-        lse[item * s.queries + query] = seen > 0 ? max + std::log(sum) : 0.0f;
+        inverse[r] = any ? 1.0f / sum : 0.0f;
+        lse[item * s.queries + query] = any ? max + std::log(sum) : 0.0f;
         std::fill(row + seen, row + cols, 0.0f);
         if (s.attrs.dropout_rate > 0) {
           const std::int64_t first = s.mask_row(b, h, query);
@@ -214,8 +240,8 @@ void backward(const OpContext& op) {
   const Shape& q_shape = op.in(kQ).shape;
   const Shape& kv_shape = cross ? op.in(kKv).shape : q_shape;
   const auto* table = op.in_data<T>(kBias);
-  const Shared s(op, q_shape, kv_shape, op.in_data<std::int32_t>(kLengths),
-                 op.in_data<std::int64_t>(kStep), table != nullptr);
+  const Shared s(op, q_shape, kv_shape, {kLengths, kStep, kQuerySegments, kKeySegments},
+                 table != nullptr);
   const DropoutMask mask(s.attrs.dropout_rate, s.attrs.dropout_seed, s.attrs.dropout_site, s.step);
   const auto in = split(op.in_data<T>(kQ), op.in_data<T>(kKv), s.width);
   const auto grad = split(op.out_data<T>(kDQ), op.out_data<T>(kDKv), s.width);
@@ -289,6 +315,8 @@ void backward(const OpContext& op) {
             d_row[j] = p * (d_row[j] - delta);
           }
         }
+        s.hide_other_segments(b, query, seen,
+                              [row, d_row](std::int64_t j) { row[j] = d_row[j] = 0; });
         std::fill(row + seen, row + cols, 0.0f);
         std::fill(d_row + seen, d_row + cols, 0.0f);
         if (bias_row != nullptr) {

@@ -1,0 +1,178 @@
+// Training on a corpus: the samples of a run do not depend on how it was cut into batches or broken
+// off, and packed rows learn what their segments would learn apart.
+#include <cmath>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "data/corpus/build.h"
+#include "tests/data/models.h"
+#include "tests/support/folders.h"
+#include "tests/support/programs.h"
+#include "tests/support/temporary_folder.h"
+#include "train/feed.h"
+#include "train/model_state.h"
+#include "train/trainer.h"
+
+namespace quintet {
+namespace {
+
+class CorpusTraining : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    put_file(folder_->path() / "model", quick_model(3000, true));
+    put_file(folder_->path() / "text/aa/a.txt", sample_lines(1, 200000, 300));
+    put_file(folder_->path() / "text/bb/b.txt", sample_lines(2, 100000, 300));
+    BuildOptions options;
+    options.inputs = {(folder_->path() / "text").string()};
+    options.output = folder_->path() / "corpus";
+    options.tokenizer = folder_->path() / "model";
+    options.languages = LanguageRule::parse("directory").value();
+    const auto report = build_corpus(options, {});
+    if (!report.ok()) throw std::runtime_error(report.error().message);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static RunConfig config(const std::string& name, std::int64_t steps) {
+    RunConfig config;
+    config.model.name = "mini";  // has rows for the corpus's ids
+    config.batch.micro_batch = 2;
+    config.batch.accumulate = 2;
+    config.batch.source = 32;
+    config.data.kind = "corpus";
+    config.data.corpus.folder = (folder_->path() / "corpus").string();
+    config.train.steps = steps;
+    config.train.threads = 1;
+    config.schedule.kind = "constant";
+    config.output.folder = (folder_->path() / name).string();
+    config.output.log_every = 1000;
+    config.output.resume = true;
+    return config;
+  }
+  static std::vector<double> losses(const std::string& name) {
+    std::ifstream file(folder_->path() / name / "metrics.jsonl");
+    std::vector<double> values;
+    for (std::string line; std::getline(file, line);)
+      values.push_back(nlohmann::json::parse(line).at("loss"));
+    return values;
+  }
+  static void expect_trains(RunConfig config) {
+    const auto result = train(std::move(config), *make_single_world());
+    EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
+  }
+
+  static inline TemporaryFolder* folder_ = nullptr;
+};
+
+TEST_F(CorpusTraining, ResumesAtTheSampleUnderAnotherCutOfTheBatch) {
+  expect_trains(config("whole", 6));
+  expect_trains(config("parts", 2));
+  RunConfig rest = config("parts", 6);
+  rest.batch.micro_batch = 1;
+  rest.batch.accumulate = 4;
+  expect_trains(rest);
+  const auto whole = losses("whole"), parts = losses("parts");
+  ASSERT_EQ(whole.size(), 6U);
+  ASSERT_EQ(parts.size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(parts[i], whole[i], 1e-5 * whole[i]) << i;
+}
+
+TEST_F(CorpusTraining, AnotherGlobalBatchGoesOnWithTheNextSample) {
+  expect_trains(config("grows", 3));  // samples 0 to 11
+  RunConfig larger = config("grows", 5);
+  larger.batch.accumulate = 5;  // of 10: 12 to 21, 22 to 31
+  expect_trains(larger);
+  const Path state = folder_->path() / "grows/checkpoints/step-00000005/state.json";
+  EXPECT_EQ(nlohmann::json::parse(read_file(state).value()).at("samples"), 32);
+}
+
+TEST_F(CorpusTraining, EveryObjectiveTrains) {
+  for (const char* objective : {"span_corruption", "prefix_lm", "ul2"}) {
+    for (const bool pack : {false, true}) {
+      RunConfig run = config(std::string(objective) + (pack ? "-packed" : ""), 8);
+      run.data.corpus.objective.name = objective;
+      run.data.corpus.pack = pack;
+      run.batch.source = 64;
+      run.schedule.peak = 0.003;
+      run.schedule.warmup_steps = 0;
+      expect_trains(run);
+      const auto curve = losses(Path(run.output.folder).filename());
+      ASSERT_EQ(curve.size(), 8U);
+      EXPECT_LT(curve.back(), curve.front()) << objective;
+    }
+  }
+}
+
+TEST_F(CorpusTraining, RefusesACorpusThatTheModelHasNoRowsFor) {
+  RunConfig run = config("refused", 2);
+  run.model.name = "tiny";
+  const auto result = train(run, *make_single_world());
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
+  EXPECT_NE(result.error().message.find("do not belong together"), std::string::npos);
+}
+
+// Two examples in one row against the same two in rows of their own.
+TEST(PackedRows, AreTheirSegmentsApart) {
+  const std::int64_t s1 = 5, s2 = 4, t1 = 3, t2 = 4;
+  const auto word = [](std::int64_t i) { return static_cast<std::int32_t>(3 + i * 7 % 90); };
+  const auto run = [&](bool packed) {
+    StepOptions options = testing::tiny_step();
+    options.model.dropout = 0;
+    options.update = false;
+    options.batch = packed ? BatchShape{1, 10, 8, false, true} : BatchShape{2, 5, 4, true, false};
+    Batch batch;
+    batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
+    if (packed) {
+      batch.source_segments.assign(10, 0);
+      batch.target_segments.assign(8, 0);
+    } else {
+      batch.lengths = {static_cast<std::int32_t>(s1), static_cast<std::int32_t>(s2)};
+    }
+    const auto put = [&](std::int64_t example, std::int64_t sources, std::int64_t targets,
+                         std::int64_t source_at, std::int64_t target_at) {
+      for (std::int64_t i = 0; i < sources; ++i) {
+        batch.source[static_cast<std::size_t>(source_at + i)] = word(100 * example + i);
+        if (packed)
+          batch.source_segments[static_cast<std::size_t>(source_at + i)] =
+              static_cast<std::int32_t>(example + 1);
+      }
+      for (std::int64_t i = 0; i < targets; ++i) {
+        batch.labels[static_cast<std::size_t>(target_at + i)] = word(200 * example + 50 + i);
+        if (packed)
+          batch.target_segments[static_cast<std::size_t>(target_at + i)] =
+              static_cast<std::int32_t>(example + 1);
+      }
+    };
+    put(0, s1, t1, 0, 0);
+    put(1, s2, t2, packed ? s1 : 5, packed ? t1 : 4);
+    if (packed) {
+      shift_right_in_segments(batch.labels, batch.target_segments, 8, 0, 0, batch.target);
+    } else {
+      shift_right(batch.labels, 4, 0, 0, batch.target);
+    }
+    const Program program = compile_step(options);
+    const auto world = make_single_world();
+    const auto executor = make_cpu_executor(program, options.target, *world);
+    ModelState state(*executor.value(), *world, options.model);
+    state.initialise(3);
+    EXPECT_TRUE(feed(*executor.value(), 0, batch, options).ok());
+    std::vector<double> values = {run_step(*executor.value(), 1, 0).value().loss};
+    for (const Weight& weight : state.weights()) {
+      double square = 0;
+      for (const float g : state.gather_gradient(weight.name))
+        square += static_cast<double>(g) * static_cast<double>(g);
+      values.push_back(std::sqrt(square));
+    }
+    return values;
+  };
+  const auto together = run(true), apart = run(false);
+  ASSERT_EQ(together.size(), apart.size());
+  for (std::size_t i = 0; i < apart.size(); ++i)
+    EXPECT_NEAR(together[i], apart[i], 1e-5 * std::max(apart[i], 1e-3)) << i;
+}
+
+}  // namespace
+}  // namespace quintet
