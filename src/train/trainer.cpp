@@ -201,8 +201,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     const double rate = learning_rate(config.schedule, step, config.train.steps);
     const double began = now();
     QT_TRY(start_step(*executor, step, rate));
-    // Where a device computes, the host makes the next step's batch meanwhile; a failure to do so
-    // is the next step's. On the CPU this one is over by now.
+    // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
+    // so is the next step's. On the CPU this one is over by now.
     const double started = now();
     if (step < config.train.steps) fed = feed_step();
     const double feeding = executor->runs_beside_host() ? 0 : now() - started;

@@ -7,6 +7,9 @@
 namespace quintet::cuda {
 namespace {
 
+// The score of a key that a query may not see.
+constexpr float kHidden = -3e38f;
+
 template <class T, int D>
 __global__ void __launch_bounds__(kAttentionThreads)
     forward_kernel(AttentionArgs<T> args, T* out, float* lse) {
@@ -26,7 +29,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   load_tile<D>(q_tile, args.q_rows(b, h), q0, args.queries, args.dim);
   float acc[4][D / 16] = {}, max[4], sum[4] = {};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) max[i] = -3e38f;
+  for (int i = 0; i < 4; ++i) max[i] = kHidden;
   for (int k0 = 0; k0 < last; k0 += kTile) {
     __syncthreads();
     load_tile<D>(k_tile, args.k_rows(b, h), k0, valid, args.dim);
@@ -37,13 +40,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
     row_products<D>(q_tile, k_tile, args.dim, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int query = q0 + 4 * ty + i, seen = args.seen(query, valid);
+      const int query = q0 + 4 * ty + i;
+      const int seen = query < args.queries ? args.seen(query, valid) : 0;
       float highest = max[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int c = tx + 16 * j;
         if (args.table != nullptr) s[i][j] += bias[c - (4 * ty + i) + kTile - 1];
-        if (k0 + c < seen) highest = fmaxf(highest, s[i][j]);
+        if (k0 + c >= seen || !args.same_segment(b, query, k0 + c)) s[i][j] = kHidden;
+        highest = fmaxf(highest, s[i][j]);
       }
       highest = row_reduce(highest, [](float x, float y) { return fmaxf(x, y); });
       const float shrink = expf(max[i] - highest);
@@ -52,7 +57,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int key = k0 + tx + 16 * j;
-        float p = key < seen ? expf(s[i][j] - highest) : 0.0f;
+        float p = s[i][j] == kHidden ? 0.0f : expf(s[i][j] - highest);
         total += p;
         if (args.drops && p > 0) p *= reader.factor(args.mask_row(b, h, query) + key);
         p_tile[(4 * ty + i) * (kTile + 1) + tx + 16 * j] = p;
@@ -70,7 +75,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int i = 0; i < 4; ++i) {
     const int query = q0 + 4 * ty + i;
     if (query >= args.queries) continue;
-    const bool any = args.seen(query, valid) > 0;
+    const bool any = sum[i] > 0;
     const float inverse = any ? 1.0f / sum[i] : 0.0f;
     T* row = out + (std::int64_t{b} * args.queries + query) * width + h * args.dim;
 #pragma unroll
@@ -90,8 +95,9 @@ void plain_attention(const OpContext& op) {
   const Shape& q = op.in(attention::kQ).shape;
   const auto& attrs = op.attrs<AttentionAttrs>();
   with_device_type(op.in(attention::kQ).dtype, [&]<class T>(T) {
-    const auto args = attention_args<T>(op, attention::kQ, attention::kKv, attention::kBias,
-                                        attention::kLengths, attention::kStep);
+    const auto args = attention_args<T>(
+        op, {attention::kQ, attention::kKv, attention::kBias, attention::kLengths, attention::kStep,
+             attention::kQuerySegments, attention::kKeySegments});
     with_head_size(attrs.head_dim, [&]<int D>() {
       const auto kernel = forward_kernel<T, D>;
       constexpr int kBytes = 4 * (3 * kTile * (D + 1) + kTile * (kTile + 1));

@@ -54,6 +54,7 @@ struct AttentionArgs {
   const T *q, *k, *v, *table;
   std::int64_t q_ld, kv_ld;
   const std::int32_t* lengths;
+  const std::int32_t *query_segments, *key_segments;  // null: rows are not packed
   const std::int64_t* step;
   int heads, queries, keys, dim, first_head, global_heads;
   std::int64_t first_sample;
@@ -65,6 +66,11 @@ struct AttentionArgs {
     return lengths == nullptr ? keys : max(0, min(lengths[b], keys));
   }
   __device__ int seen(int query, int valid) const { return causal ? min(valid, query + 1) : valid; }
+  // Whether a key that the query may see by its position is of its segment, too.
+  __device__ bool same_segment(int b, int query, int key) const {
+    return query_segments == nullptr || query_segments[std::int64_t{b} * queries + query] ==
+                                            key_segments[std::int64_t{b} * keys + key];
+  }
   __device__ std::int64_t mask_row(int b, int h, int query) const {
     const std::int64_t head = (first_sample + b) * global_heads + first_head + h;
     return (head * queries + query) * keys;
@@ -82,25 +88,29 @@ struct AttentionArgs {
 };
 
 // q holds [q | k | v] in self-attention; kv holds [k | v] in cross-attention.
+struct AttentionSlots {
+  int q, kv, bias, lengths, step, query_segments, key_segments;
+};
 template <class T>
-AttentionArgs<T> attention_args(const OpContext& op, int q_slot, int kv_slot, int bias_slot,
-                                int lengths_slot, int step_slot) {
+AttentionArgs<T> attention_args(const OpContext& op, const AttentionSlots& slots) {
   const auto& attrs = op.attrs<AttentionAttrs>();
   QT_CHECK(attrs.head_dim <= 128, "attention heads of {} elements; at most 128", attrs.head_dim);
   const std::int64_t width = std::int64_t{attrs.heads} * attrs.head_dim;
-  const bool cross = op.has_in(kv_slot);
-  const Shape& q_shape = op.in(q_slot).shape;
-  const Shape& kv_shape = cross ? op.in(kv_slot).shape : q_shape;
-  const T* q = op.in_data<T>(q_slot);
-  const T* kv = cross ? op.in_data<T>(kv_slot) : q + width;
+  const bool cross = op.has_in(slots.kv);
+  const Shape& q_shape = op.in(slots.q).shape;
+  const Shape& kv_shape = cross ? op.in(slots.kv).shape : q_shape;
+  const T* q = op.in_data<T>(slots.q);
+  const T* kv = cross ? op.in_data<T>(slots.kv) : q + width;
   return {q,
           kv,
           kv + width,
-          op.in_data<T>(bias_slot),
+          op.in_data<T>(slots.bias),
           cross ? width : 3 * width,
           cross ? 2 * width : 3 * width,
-          op.in_data<std::int32_t>(lengths_slot),
-          op.in_data<std::int64_t>(step_slot),
+          op.in_data<std::int32_t>(slots.lengths),
+          op.in_data<std::int32_t>(slots.query_segments),
+          op.in_data<std::int32_t>(slots.key_segments),
+          op.in_data<std::int64_t>(slots.step),
           attrs.heads,
           static_cast<int>(q_shape[1]),
           static_cast<int>(kv_shape[1]),

@@ -42,7 +42,7 @@ __device__ __forceinline__ void softmax_gradient(const AttentionArgs<T>& args, i
     for (int j = 0; j < 4; ++j) {
       const int c = tx + 16 * j, key = k0 + c;
       float p = 0, ds = 0;
-      if (key < seen) {
+      if (key < seen && args.same_segment(b, query, key)) {
         if (args.table != nullptr) s[i][j] += bias[c - r + kTile - 1];
         p = expf(s[i][j] - lse[r]);
         const float keep = args.drops ? reader.factor(args.mask_row(b, h, query) + key) : 1.0f;
@@ -237,7 +237,8 @@ void plain_attention_backward(const OpContext& op) {
   const auto heads = static_cast<unsigned>(attrs.heads), batch = static_cast<unsigned>(q[0]);
   const auto query_tiles = static_cast<unsigned>(ceil_div(q[1], kTile));
   with_device_type(op.in(kQ).dtype, [&]<class T>(T) {
-    const auto args = attention_args<T>(op, kQ, kKv, kBias, kLengths, kStep);
+    const auto args =
+        attention_args<T>(op, {kQ, kKv, kBias, kLengths, kStep, kQuerySegments, kKeySegments});
     T* dq = op.out_data<T>(kDQ);
     T* dk = cross ? op.out_data<T>(kDKv) : dq + width;
     const Gradients<T> g{
