@@ -164,9 +164,7 @@ Status Bench::end_to_end() {
     EndToEnd result;
     result.text = texts_[i].name;
     result.bytes = static_cast<std::int64_t>(texts_[i].text.size());
-    const Stopwatch opening(Stopwatch::Of::kThread);
     QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(model_path()));
-    const double loading = opening.elapsed().cpu;
     const std::vector<std::string_view> lines = texts_[i].lines(texts_[i].text.size());
     Buffer<std::int32_t> ids;
     for (std::int64_t round = 0; round < options_.rounds; ++round) {
@@ -181,11 +179,9 @@ Status Bench::end_to_end() {
       }
       for (const int threads : {1, options_.threads}) {
         std::filesystem::remove_all(options_.folder / "corpus");
-        const Stopwatch watch(Stopwatch::Of::kProcess);
         QT_ASSIGN(const BuildReport report, build_corpus(build_options(i, threads), {}));
-        // The loading of the model is none of the pipeline's.
         (threads == 1 ? result.one_thread : result.all_threads)
-            .add({report.seconds, watch.elapsed().cpu - loading});
+            .add({report.seconds, report.processor_seconds});
       }
     }
     bench_.end_to_end.push_back(std::move(result));
