@@ -158,6 +158,7 @@ class Builder {
   Manifest manifest_;  // what is known of it from the start
   BuildState state_;
   std::optional<CorpusWriter> writer_;
+  std::vector<std::uint32_t> lengths_;  // working memory of commit()
   std::optional<DuplicateFinder> finder_;
   DuplicateList duplicates_;
   std::mutex duplicates_mutex_, large_mutex_;
@@ -429,12 +430,23 @@ Status Builder::commit(BlockTokens& out, const TextBlock& block) {
     if (state_.first_bad_lines.size() < kBadLinesKept) state_.first_bad_lines.push_back(text);
   }
   for (const auto& [reason, count] : out.left_out) state_.left_out[reason] += count;
+  // Neighbours that go to the same place go there together.
   std::size_t begin = 0, bytes = 0;
-  for (const BlockTokens::Mark& mark : out.documents) {
+  CorpusCounts counts;
+  for (std::size_t i = 0; i < out.documents.size(); ++i) {
+    const BlockTokens::Mark& mark = out.documents[i];
+    counts.add(mark.counts);
+    lengths_.push_back(static_cast<std::uint32_t>(mark.counts.tokens));
+    if (i + 1 < out.documents.size() && out.documents[i + 1].language == mark.language &&
+        out.documents[i + 1].split == mark.split) {
+      continue;
+    }
     QT_TRY(writer_->add(mark.split, out.languages[mark.language],
-                        out.tokens.span().subspan(begin, mark.end - begin), mark.counts));
+                        out.tokens.span().subspan(begin, mark.end - begin), lengths_, counts));
     begin = mark.end;
-    bytes += static_cast<std::size_t>(mark.counts.bytes);
+    bytes += static_cast<std::size_t>(counts.bytes);
+    counts = {};
+    lengths_.clear();
   }
   count_progress(block, bytes, out.tokens.size());
   return {};
