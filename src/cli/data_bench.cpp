@@ -32,9 +32,13 @@ void print(const DataBenchOptions& options, const DataBench& bench) {
 
   const ThreadRates& scaling = bench.scaling;
   fmt::print(
-      "\n{} threads: {:.2f}x one by the clock ({:.1f} and {:.1f} MB/s), {:.2f}x by processor time "
-      "(of the slowest thread)\n",
-      scaling.threads, scaling.one.best().wall / scaling.all.best().wall,
+      "\n{} threads, each encoder having read {:.0f} MB of other text before, as late in a long "
+      "run:\n"
+      "  {:.2f}x one by the clock ({:.1f} and {:.1f} MB/s), {:.2f}x by processor time (of the "
+      "slowest "
+      "thread)\n",
+      scaling.threads, static_cast<double>(scaling.warm_bytes) * 1e-6,
+      scaling.one.best().wall / scaling.all.best().wall,
       mb_per_second(scaling.bytes, scaling.all.best().wall),
       mb_per_second(scaling.bytes, scaling.one.best().wall),
       scaling.one.best().cpu / scaling.all.best().cpu);

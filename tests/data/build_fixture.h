@@ -9,6 +9,7 @@
 #include "data/corpus/build.h"
 #include "tests/data/models.h"
 #include "tests/support/folders.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temporary_folder.h"
 
 namespace quintet {
@@ -23,7 +24,7 @@ class BuildTest : public ::testing::Test {
     put_file(path("model"), quick_model(3000, true));
     std::string lines[3], json;
     for (int i = 0; i < 3; ++i) {
-      lines[i] = sample_lines(static_cast<std::uint64_t>(20 + i), (i == 0 ? 3 : 1) << 20, 1000);
+      lines[i] = sample_lines(static_cast<std::uint64_t>(20 + i), megabytes(i) << 20, 1000);
     }
     for (const std::string& line : split_lines(lines[1]))
       json += "{\"id\": 1, \"text\": \"" + line + "\"}\n";
@@ -34,6 +35,7 @@ class BuildTest : public ::testing::Test {
       put_file(path("text/aa/small" + std::to_string(i) + ".txt"), "a small file\n");
   }
   static void TearDownTestSuite() { delete source_; }
+  static std::size_t megabytes(int i) { return i == 0 && !kThreadSanitizer ? 3 : 1; }
   static Path path(const std::string& name) { return source_->path() / name; }
 
   static BuildOptions options(const Path& output) {

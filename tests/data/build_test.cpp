@@ -2,6 +2,8 @@
 // bad input is an error that leaves nothing half done.
 #include "data/corpus/build.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "data/corpus/build_state.h"
@@ -68,11 +70,13 @@ TEST_F(BuildTest, DuplicatesAndHeldOutDocuments) {
   const auto train = manifest.total(Split::kTrain), held_out = manifest.total(Split::kHeldOut);
   const double share = static_cast<double>(held_out.documents) /
                        static_cast<double>(train.documents + held_out.documents);
-  EXPECT_NEAR(share, 0.02, 0.009);  // about 4500 documents: four standard deviations
+  // Four standard deviations.
+  EXPECT_NEAR(share, 0.02, 4 * std::sqrt(0.02 * 0.98 / static_cast<double>(train.documents)));
 }
 
 TEST_F(BuildTest, ThreadsDoNotMatter) {
   for (const int threads : {1, 3, 7}) {
+    if (kThreadSanitizer && threads == 1) continue;
     const TemporaryFolder folder;
     BuildOptions some = options(folder.path() / "out");
     some.threads = threads;
@@ -98,7 +102,7 @@ TEST_F(BuildTest, RunAgainItDoesNothing) {
 // Stopped every few commits, at other places with other numbers of threads, until it is done.
 TEST_F(BuildTest, InterruptedAgainAndAgainItGivesTheSameBytes) {
   PhiloxSequence random(1, 1);
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < (kThreadSanitizer ? 1 : 3); ++round) {
     const TemporaryFolder folder;
     int runs = 0;
     for (bool done = false; !done; ++runs) {
@@ -181,6 +185,7 @@ TEST_F(BuildTest, BadLinesUnderTheLimitAreCounted) {
 }
 
 TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {
+  if (kThreadSanitizer) GTEST_SKIP() << "a single block, by one thread";
   const std::string huge = std::string(kMaxDocumentBytes + 1, 'x') + "\n";
   for (const std::string& text : {huge, "a line\n" + huge, huge + "a line\n", huge + huge}) {
     const TemporaryFolder folder;

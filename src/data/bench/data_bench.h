@@ -35,11 +35,11 @@ struct TokenizerRates {
   double speedup() const { return library.best().cpu / ours.best().cpu; }
 };
 
-// A whole text through several threads.
+// A text through several threads, as late in a long run: with caches that know other text.
 struct ThreadRates {
   int threads = 0;
-  std::int64_t bytes = 0;
-  Rounds one, all;  // `all`: cpu is that of the slowest thread
+  std::int64_t bytes = 0, warm_bytes = 0;  // measured, and read by every encoder beforehand
+  Rounds one, all;                         // `all`: cpu is that of the slowest thread
 };
 
 struct StageRate {

@@ -5,6 +5,9 @@
 // A block has a number, its ticket; ticket t is the (t / lanes)-th block of lane t % lanes. A
 // thread takes the next ticket, waits for its turn to read from the lane, works on the block, and
 // leaves the result. Whoever leaves the oldest one commits it and those ready behind it.
+//
+// Memory is used again from block to block: fresh memory has to be cleared by the system first,
+// page by page, which costs more than parsing what is then read into it.
 #pragma once
 
 #include <atomic>
@@ -28,10 +31,11 @@ struct PipelinePosition {
   std::vector<TextPosition> lanes;
 };
 
+// Output has clear(), which makes it as new but may keep memory, a bounded amount of it.
 template <class Output>
 class BlockPipeline {
  public:
-  // A block's way through the pipeline.
+  // A block's way through the pipeline. Its text is gone when it is committed.
   struct Item {
     std::uint64_t ticket = 0;
     TextBlock block;
@@ -89,11 +93,14 @@ class BlockPipeline {
   // Bytes in flight, and what a byte of text costs at most: itself, once more without its JSON, and
   // a token of four bytes.
   static constexpr std::uint64_t kBudget = 384 << 20, kCostPerByte = 6;
+  // The largest buffer for text that a thread keeps between blocks.
+  static constexpr std::size_t kKeptText = 1 << 20;
 
   void work(int thread, const Process& process, const Commit& commit,
             const std::atomic<bool>& stop) {
     try {
-      while (step(thread, process, commit, stop)) {
+      Buffer<char> text;
+      while (step(thread, text, process, commit, stop)) {
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -103,21 +110,22 @@ class BlockPipeline {
     }
   }
 
-  // One block; false when there are no more to begin.
-  bool step(int thread, const Process& process, const Commit& commit,
+  // One block; false when there are no more to begin. `text`: memory for the block's.
+  bool step(int thread, Buffer<char>& text, const Process& process, const Commit& commit,
             const std::atomic<bool>& stop) {
-    auto item = std::make_unique<Item>();
     Slot slot;
     std::unique_lock lock(mutex_);
     // 1. A ticket, not too far ahead of what is committed.
     changed_.wait(lock, [&] { return ended_ || next_ticket_ - position_.ticket < slots_.size(); });
     if (ended_ || stop) return false;
+    std::unique_ptr<Item> item = take_item();
     item->ticket = next_ticket_++;
     Lane& lane = lanes_[item->ticket % lanes_.size()];
     changed_.wait(lock, [&] { return aborted() || lane.turn == item->ticket; });
     if (aborted()) return false;
     // 2. The block. The turn is this thread's alone, so the lane needs no lock.
     lock.unlock();
+    item->block.text.swap(text);
     if (!lane.done) slot.status = lane.blocks.next(item->block);
     slot.after = lane.blocks.position();
     lock.lock();
@@ -137,13 +145,30 @@ class BlockPipeline {
     lock.unlock();
     // 4. The work.
     if (slot.status.ok() && !empty) slot.status = process(thread, *item);
-    item->block.text = {};  // may wait long to be committed
+    // The item may wait long to be committed; the text goes on to the next block.
+    text.swap(item->block.text);
+    text.clear();
+    text.shrink(kKeptText);
     lock.lock();
     Slot& place = slots_[item->ticket % slots_.size()];
     slot.item = std::move(item);
     place = std::move(slot);
     commit_ready(lock, commit);
     return !ended_;
+  }
+
+  // A used one if there is one, the last used first: it may still be in the processor's cache.
+  std::unique_ptr<Item> take_item() {
+    if (spare_.empty()) return std::make_unique<Item>();
+    std::unique_ptr<Item> item = std::move(spare_.back());
+    spare_.pop_back();
+    return item;
+  }
+  void give_item(std::unique_ptr<Item> item) {
+    if (spare_.size() == static_cast<std::size_t>(threads_)) return;
+    item->block.clear();
+    item->output.clear();
+    spare_.push_back(std::move(item));
   }
 
   bool aborted() const { return crash_ != nullptr || !failure_.ok(); }
@@ -172,6 +197,7 @@ class BlockPipeline {
         ended_ = true;
       }
       in_flight_ -= slot.cost;
+      give_item(std::move(slot.item));
       position_ = std::move(after);
       changed_.notify_all();
     }
@@ -184,6 +210,7 @@ class BlockPipeline {
   PipelinePosition position_;  // of what is committed
   std::uint64_t next_ticket_ = 0, in_flight_ = 0;
   std::vector<Slot> slots_;  // by ticket, modulo their number
+  std::vector<std::unique_ptr<Item>> spare_;
   bool committing_ = false;
   bool ended_ = false;  // no more tickets; those that were taken are still committed
   Status failure_;

@@ -59,7 +59,8 @@ Status CorpusWriter::remove_strays() const {
 }
 
 Status CorpusWriter::add(Split split, const std::string& language,
-                         std::span<const std::int32_t> tokens, const CorpusCounts& counts) {
+                         std::span<const std::int32_t> tokens,
+                         std::span<const std::uint32_t> lengths, const CorpusCounts& counts) {
   if (series_.size() == kMaxLanguages && !series_.contains(language)) {
     return bad_input(
         "\"{}\" would be language number {}; at most {} are supported: is this really the field, "
@@ -67,17 +68,33 @@ Status CorpusWriter::add(Split split, const std::string& language,
         language, kMaxLanguages + 1, kMaxLanguages);
   }
   Series& series = series_[language][split];
-  if (series.writer != nullptr &&
-      series.writer->position().tokens + tokens.size() > shard_tokens_) {
-    QT_TRY(finish_shard(split, language, series));
-  }
-  if (series.writer == nullptr) {
-    QT_TRY(make_directories(folder_ / name_of(split)));
-    series.writer = std::make_unique<ShardWriter>(
-        *files_, folder_ / shard_name(split, language, series.shard), layout_);
-  }
   series.counts.add(counts);
-  return series.writer->add(tokens);
+  while (!lengths.empty()) {
+    if (series.writer == nullptr) QT_TRY(open_shard(split, language, series));
+    // As many as the shard has room for; into an empty one, at least one.
+    const ShardPosition& position = series.writer->position();
+    const std::uint64_t room = shard_tokens_ - std::min(position.tokens, shard_tokens_);
+    std::size_t count = lengths.size(), size = tokens.size();
+    if (size > room) {
+      for (count = 0, size = 0; size + lengths[count] <= room; ++count) size += lengths[count];
+    }
+    if (count == 0 && position.documents > 0) {
+      QT_TRY(finish_shard(split, language, series));
+      continue;
+    }
+    if (count == 0) size = lengths[count++];
+    QT_TRY(series.writer->add(tokens.first(size), lengths.first(count)));
+    tokens = tokens.subspan(size);
+    lengths = lengths.subspan(count);
+  }
+  return {};
+}
+
+Status CorpusWriter::open_shard(Split split, const std::string& language, Series& series) {
+  QT_TRY(make_directories(folder_ / name_of(split)));
+  series.writer = std::make_unique<ShardWriter>(
+      *files_, folder_ / shard_name(split, language, series.shard), layout_);
+  return {};
 }
 
 Status CorpusWriter::finish_shard(Split split, const std::string& language, Series& series) {

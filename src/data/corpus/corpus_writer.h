@@ -36,8 +36,15 @@ class CorpusWriter {
 
   // Continues from a position that flush() gave, and removes whatever was written after it.
   Status resume(const CorpusPosition& position);
+  // Adds documents of these lengths, whose tokens stand one after the other; `counts` is of all.
   Status add(Split split, const std::string& language, std::span<const std::int32_t> tokens,
-             const CorpusCounts& counts);
+             std::span<const std::uint32_t> lengths, const CorpusCounts& counts);
+  // One document.
+  Status add(Split split, const std::string& language, std::span<const std::int32_t> tokens,
+             const CorpusCounts& counts) {
+    const auto length = static_cast<std::uint32_t>(tokens.size());
+    return add(split, language, tokens, {&length, 1}, counts);
+  }
   Result<CorpusPosition> flush();
   // Completes all shards; they are then in `finished` of the position.
   Result<CorpusPosition> finish();
@@ -49,6 +56,7 @@ class CorpusWriter {
     std::unique_ptr<ShardWriter> writer;  // none before the first document
   };
   std::string shard_name(Split split, const std::string& language, std::uint64_t number) const;
+  Status open_shard(Split split, const std::string& language, Series& series);
   Status finish_shard(Split split, const std::string& language, Series& series);
   Status remove_strays() const;
 

@@ -115,10 +115,24 @@ Status ShardWriter::BlockFile::resume(std::uint64_t size) {
 
 Status ShardWriter::BlockFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    if (block_.empty() && bytes.size() >= kBlockBytes) {
+      const auto whole = bytes.first(bytes.size() / kBlockBytes * kBlockBytes);
+      QT_TRY(write_blocks(whole));
+      bytes = bytes.subspan(whole.size());
+      continue;
+    }
     const auto some = bytes.first(std::min(bytes.size(), kBlockBytes - block_.size()));
     block_.append(some);
     bytes = bytes.subspan(some.size());
     if (block_.size() == kBlockBytes) QT_TRY(close_block());
+  }
+  return {};
+}
+
+Status ShardWriter::BlockFile::write_blocks(std::span<const std::byte> bytes) {
+  QT_TRY(files_->append(part_, bytes));
+  for (std::size_t at = 0; at < bytes.size(); at += kBlockBytes) {
+    checksums_.push_back(checksum(bytes.subspan(at, kBlockBytes)));
   }
   return {};
 }
@@ -171,21 +185,39 @@ Status ShardWriter::resume(const ShardPosition& position) {
   return ends_.resume(position.documents * sizeof(std::uint32_t));
 }
 
-Status ShardWriter::add(std::span<const std::int32_t> document) {
-  QT_CHECK(position_.tokens + document.size() <= kMaxTokens, "a shard of more than {} tokens",
-           kMaxTokens);
-  if (layout_.token_bytes == 2) {
-    narrow_.clear();
-    narrow_.reserve(document.size());
-    for (const std::int32_t id : document) narrow_.push_back(static_cast<std::uint16_t>(id));
-    QT_TRY(tokens_.write(std::as_bytes(narrow_.span())));
-  } else {
-    QT_TRY(tokens_.write(std::as_bytes(document)));
+// Piece by piece, because there may be thousands of writers: none can have much memory of its own.
+template <class To, class From, class Convert>
+Status ShardWriter::write_converted(BlockFile& file, std::span<const From> values,
+                                    const Convert& convert) {
+  std::array<To, 2048> some;
+  while (!values.empty()) {
+    const std::size_t count = std::min(values.size(), some.size());
+    std::transform(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
+                   some.begin(), convert);
+    QT_TRY(file.write(std::as_bytes(std::span(some).first(count))));
+    values = values.subspan(count);
   }
-  position_.tokens += document.size();
-  ++position_.documents;
-  const auto end = static_cast<std::uint32_t>(position_.tokens);
-  return ends_.write(std::as_bytes(std::span(&end, 1)));
+  return {};
+}
+
+Status ShardWriter::add(std::span<const std::int32_t> tokens,
+                        std::span<const std::uint32_t> lengths) {
+  QT_CHECK(position_.tokens + tokens.size() <= kMaxTokens, "a shard of more than {} tokens",
+           kMaxTokens);
+  if (layout_.token_bytes == 4) {
+    QT_TRY(tokens_.write(std::as_bytes(tokens)));
+  } else {
+    QT_TRY(write_converted<std::uint16_t>(
+        tokens_, tokens, [](std::int32_t id) { return static_cast<std::uint16_t>(id); }));
+  }
+  std::uint64_t end = position_.tokens;
+  position_.tokens += tokens.size();
+  position_.documents += lengths.size();
+  QT_TRY(write_converted<std::uint32_t>(ends_, lengths, [&](std::uint32_t length) {
+    return static_cast<std::uint32_t>(end += length);
+  }));
+  QT_CHECK(end == position_.tokens, "documents end at token {} of {}", end, position_.tokens);
+  return {};
 }
 
 Status ShardWriter::flush() {

@@ -47,7 +47,12 @@ class ShardWriter {
   // blocks that are not full.
   Status resume(const ShardPosition& position);
 
-  Status add(std::span<const std::int32_t> document);
+  // Adds documents of these lengths, whose tokens stand one after the other.
+  Status add(std::span<const std::int32_t> tokens, std::span<const std::uint32_t> lengths);
+  Status add(std::span<const std::int32_t> document) {
+    const auto length = static_cast<std::uint32_t>(document.size());
+    return add(document, {&length, 1});
+  }
   // Hands everything to the FileStore and to the disk; resume() continues from here.
   Status flush();
   // Completes the shard: after this, and not before, it exists under its own name.
@@ -74,6 +79,7 @@ class ShardWriter {
    private:
     Status append_pending();  // what is in the block and not yet in the file
     Status close_block();
+    Status write_blocks(std::span<const std::byte> bytes);  // whole ones, after no begun one
 
     FileStore* files_;
     Path final_, part_, sums_;
@@ -83,11 +89,14 @@ class ShardWriter {
     std::size_t kept_ = 0;  // of the checksums
   };
 
+  template <class To, class From, class Convert>
+  static Status write_converted(BlockFile& file, std::span<const From> values,
+                                const Convert& convert);
+
   Path name_;
   TokenLayout layout_;
   ShardPosition position_;
   BlockFile tokens_, ends_;
-  Buffer<std::uint16_t> narrow_;
 };
 
 // One token's width apart, the ids of a stretch of a shard. Valid while the shard is open.

@@ -4,11 +4,16 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/count_bytes.h"
 
 namespace quintet {
 namespace {
 
 constexpr std::size_t kLeastRead = 64 << 10;
+
+std::int64_t count_lines(std::string_view text) {
+  return static_cast<std::int64_t>(count_bytes(text, [](char c) { return c == '\n'; }));
+}
 
 // The place after the last whole document of `text`, or 0. Looks no further back than `from`, where
 // it was looked before.
@@ -111,7 +116,7 @@ Status TextBlocks::fill_from_file(TextBlock& block) {
     if (end == 0 && part.size() > kMaxDocumentBytes) {
       text.set_size(begin);
       position_.offset += part.size();
-      position_.line += std::count(part.begin(), part.end(), '\n');
+      position_.line += count_lines(part);
       return skip_long_line(block);
     }
   }
@@ -119,7 +124,7 @@ Status TextBlocks::fill_from_file(TextBlock& block) {
   text.set_size(end);
   if (end > begin) block.parts.push_back({file, position_.line, begin, end});
   position_.offset += end - begin;
-  position_.line += std::count(text.data() + begin, text.data() + end, '\n');
+  position_.line += count_lines({text.data() + begin, end - begin});
   return {};
 }
 
@@ -139,8 +144,7 @@ Status TextBlocks::skip_long_line(TextBlock& block) {
       drop = at_end_ ? part.size() : part.size() - std::min<std::size_t>(part.size(), 2);
     }
     position_.offset += drop;
-    position_.line +=
-        std::count(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(drop), '\n');
+    position_.line += count_lines(part.substr(0, drop));
     rest_.clear();
     rest_.append({part.data() + drop, part.size() - drop});
     text.set_size(begin);
