@@ -35,8 +35,7 @@ void print(const DataBenchOptions& options, const DataBench& bench) {
       "\n{} threads, each encoder having read {:.0f} MB of other text before, as late in a long "
       "run:\n"
       "  {:.2f}x one by the clock ({:.1f} and {:.1f} MB/s), {:.2f}x by processor time (of the "
-      "slowest "
-      "thread)\n",
+      "slowest thread)\n",
       scaling.threads, static_cast<double>(scaling.warm_bytes) * 1e-6,
       scaling.one.best().wall / scaling.all.best().wall,
       mb_per_second(scaling.bytes, scaling.all.best().wall),
