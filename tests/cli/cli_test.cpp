@@ -72,7 +72,7 @@ TEST(Cli, MistakesAreNamed) {
        {"", 2, "sentinels"}},
       {"train --set output.folder=/proc/nowhere", {"", 7, "/proc/nowhere"}},
       {"verify " + folder.path().string(), {"", 3, "config.json: no such file"}},
-      {"verify " + golden("tiny") + " --accumulate 2", {"", 2, "cannot be split"}},
+      {"verify " + golden("tiny") + " --tp 2", {"", 2, "do not divide"}},
       {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
   };
   for (const auto& [arguments, expected] : cases) {
