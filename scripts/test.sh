@@ -28,7 +28,7 @@ if [ "$what" = fast ]; then
   exit 0
 fi
 step "test: release, all"
-ctest --preset release -j 1
+ctest --preset release -j "$jobs"
 
 build asan-ubsan tests_asan
 step "test: address and undefined-behaviour sanitizers"
