@@ -33,6 +33,26 @@ TEST(Cli, HelpIsThere) {
   EXPECT_TRUE(contains(quintet("--version").output, "quintet "));
 }
 
+// A layout that cannot be is refused with the reason and what would work instead.
+TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
+  const auto refused = [](const std::string& layout, const std::string& expected) {
+    const Outcome outcome = quintet("plan " + layout);
+    EXPECT_EQ(outcome.exit_code, 2) << layout;
+    EXPECT_TRUE(contains(outcome.output, expected)) << layout << "\n" << outcome.output;
+  };
+  refused("--model mt5-small --ranks 4 --tp 4", "tp can be 1, 2, 3, 6");
+  refused("--model tiny --ranks 16 --pp 16", "at most 5 are possible");
+  refused("--model mt5-base --ranks 8 --tp 3", "start 6 or 9 ranks");
+  refused("--model tiny --ranks 2 --tp 2 --source 33 --micro-batch 1", "tp can be 1, 3, 11, 33");
+  refused("--model tiny --ranks 4 --pp 2 --schedule interleaved --interleave 2 --accumulate 3",
+          "2 or 4 would be");
+  refused("--model tiny --schedule interleaved", "needs a pipeline");
+  refused("--ranks 8 --zero 3 --set parallel.shard_group=3", "does not divide 8");
+  const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
+  EXPECT_EQ(swept.exit_code, 4);
+  EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
+}
+
 TEST(Cli, ConfigDocumentsEveryKeyAndReadsItsOwnOutput) {
   const Outcome outcome = quintet("config --help-all");
   EXPECT_EQ(outcome.exit_code, 0);

@@ -8,7 +8,8 @@ namespace quintet {
 namespace {
 
 TEST(Learning, TinyReachesTheOptimumOfTheSyntheticCorpus) {
-  const auto config = load_run_config(QUINTET_SOURCE_DIR "/examples/tiny.toml", {});
+  const auto config =
+      load_run_config(QUINTET_SOURCE_DIR "/examples/tiny.toml", {"train.threads=1"});
   ASSERT_TRUE(config.ok()) << config.error().message;
   const auto result = train(config.value(), *make_single_world());
   ASSERT_TRUE(result.ok()) << result.error().message;

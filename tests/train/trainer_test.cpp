@@ -93,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
                                            std::tuple{"adafactor", "bf16", 0.1, "remainder"}));
 
 // Remainders are float32 master weights in half the bytes, and the curve is theirs: the working
-// copies differ where a float32 lies exactly between two bf16, nowhere else.
+// copies differ where a float32 lies exactly between two bf16, nowhere else. One such weight is
+// enough to send the bf16 roundings of later steps other ways, hence the bound.
 TEST(Trainer, RemaindersTrainAsMasterWeightsDo) {
   for (const char* optimizer : {"adamw", "adafactor"}) {
     const TemporaryFolder folder;
@@ -109,7 +110,7 @@ TEST(Trainer, RemaindersTrainAsMasterWeightsDo) {
     ASSERT_EQ(split.size(), whole.size());
     for (std::size_t i = 0; i < whole.size(); ++i) {
       EXPECT_NEAR(split[i]["loss"].get<double>(), whole[i]["loss"].get<double>(),
-                  1e-3 * whole[i]["loss"].get<double>());
+                  4e-3 * whole[i]["loss"].get<double>());
     }
   }
 }
