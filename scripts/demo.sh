@@ -7,14 +7,14 @@ quintet=build/quintet
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "A training step is a program. The first ops of tiny's:"
-$quintet inspect program --model tiny --source 32 | grep -m 8 -E '^  #'
+$quintet inspect program --model tiny --source 32 | awk '/^  #/ && ++n <= 8'
 
 say "So its memory is known before it runs, here or on any machine:"
 $quintet plan --model mt5-xl --micro-batch 8 --source 1024 --target 256 --precision bf16 --recompute selective
 
 say "On a cluster, too: 2048 ranks, proved free of deadlock and counted without starting one:"
 $quintet plan --model mt5-xxl --ranks 2048 --tp 8 --pp 4 --zero 3 --micro-batch 1 --accumulate 8 \
-  --source 1024 --target 256 --precision bf16 | head -8
+  --source 1024 --target 256 --precision bf16 | awk 'NR <= 8'
 
 say "Values agree with the reference implementation, on one rank and on four:"
 $quintet verify tests/goldens/grid
