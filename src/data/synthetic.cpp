@@ -5,16 +5,13 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/index.h"
 
 namespace quintet {
 namespace {
 
 constexpr std::int64_t kSentinels = 100;
 constexpr std::int64_t kReserved = 3;  // pad, end of sequence, unknown
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // An index drawn with the given probabilities.
 std::int64_t draw(const double* probabilities, std::int64_t count, PhiloxSequence& random) {

@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include "base/check.h"
+#include "base/index.h"
 #include "program/builder.h"
 
 namespace quintet {
@@ -31,10 +32,6 @@ void OptimizerConfig::list(FieldList& fields) {
 }
 
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 class UpdateEmitter {
  public:

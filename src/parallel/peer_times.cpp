@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/index.h"
 
 namespace quintet {
 namespace {
@@ -18,10 +19,6 @@ namespace {
 constexpr int kLooks = 15;
 constexpr std::int32_t kKey = 1001;  // of the communicator, unlike any stream's
 constexpr double kUnknown = -std::numeric_limits<double>::infinity();
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 }  // namespace
 

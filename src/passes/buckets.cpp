@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/index.h"
+
 namespace quintet {
 namespace {
 
 constexpr std::int64_t kPartAlignment =
     8;  // elements; parts start where kernels can use wide accesses
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // "encoder.7" and "decoder.0", not the embedding, the head or the bias tables.
 bool is_layer(const std::string& name) {

@@ -5,12 +5,10 @@
 #include <map>
 #include <vector>
 
+#include "base/index.h"
+
 namespace quintet {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Clock = std::array<OpId, kStreamCount>;
 

@@ -5,14 +5,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "program/builder.h"
 
 namespace quintet {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Whether a tensor stands for something of one micro-batch, so that each needs its own.
 bool is_per_micro_batch(const Tensor& t) {

@@ -6,15 +6,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "passes/buckets.h"
 #include "passes/rewriter.h"
 
 namespace quintet {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 Op make_op(OpKind kind, Attrs attrs, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
            Stream stream, Tag tag) {

@@ -91,9 +91,9 @@ struct StepIo {
   TensorId source_lengths = kNone;  // i32 [b], likewise; kNone when every sequence is full
   TensorId target_ids = kNone;      // i32 [b, t], the decoder's input
   TensorId source_segments = kNone, target_segments = kNone;  // i32 [b, s], [b, t]; of packed rows
-  TensorId labels = kNone;          // i32 [b, t], below zero: does not count
-  TensorId step = kNone;            // i64 [1], from 1
-  TensorId learning_rate = kNone;   // f32 [1]
+  TensorId labels = kNone;         // i32 [b, t], below zero: does not count
+  TensorId step = kNone;           // i64 [1], from 1
+  TensorId learning_rate = kNone;  // f32 [1]
 
   TensorId loss =
       kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step

@@ -8,14 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/index.h"
 #include "program/op_decl.h"
 
 namespace quintet {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Item = RankTrace::Item;
 using What = Item::What;

@@ -4,14 +4,12 @@
 #include <map>
 #include <tuple>
 
+#include "base/index.h"
 #include "program/op_decl.h"
 
 namespace quintet {
 namespace {
 
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 std::size_t index(Method method) {
   return static_cast<std::size_t>(method);
 }

@@ -180,7 +180,7 @@ class GoldenCheck {
 
   Status feed_batch(Executor& executor, const Batch& batch, const StepOptions& options) const {
     for (std::int32_t m = 0; m < options_.accumulate; ++m) {
-      const std::int64_t first = options.first_sample(m, executor.program().place.dp);
+      const std::int64_t first = options.batches().first_sample(0, m, executor.program().place.dp);
       QT_TRY(feed(executor, m, slice(batch, first, options.batch.micro_batch), options));
     }
     return {};

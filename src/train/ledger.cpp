@@ -195,19 +195,17 @@ Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
   ++runs_;
   if (!trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count) {
     events_ += trace_events(executor_, number, origin_, data_wait);
-    if (++traced_ == trace_.count) QT_TRY(write_trace());
+    if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
   // The first step pays for pages and buffers that no later one pays for.
-  if (warm_) {
+  if (runs_ > 1) {
     total_ += account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
     seconds_.push_back(run_seconds + data_wait);
   }
-  warm_ = true;
   return {};
 }
 
 Status Ledger::write_trace() {
-  traced_ = 0;
   std::string all;
   for (const std::string& events : world_.gather(events_)) all += events;
   events_.clear();

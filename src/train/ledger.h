@@ -68,10 +68,8 @@ class Ledger {
   StepAccount total_;
   std::vector<double> seconds_;
   std::int64_t runs_ = 0;
-  bool warm_ = false;
   std::string events_;
   double origin_ = 0;
-  std::int64_t traced_ = 0;
 };
 
 }  // namespace quintet

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/remainder.h"
 #include "model/init.h"
 #include "model/t5.h"
@@ -18,10 +19,6 @@ namespace {
 // Values pass through the host in pieces, so that a large shard does not need a second copy of
 // itself.
 constexpr std::int64_t kPiece = 1 << 20;
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::vector<std::int64_t> dims_of(const Shape& shape) {
   std::vector<std::int64_t> dims;

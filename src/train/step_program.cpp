@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/parallel_for.h"
 #include "passes/autodiff.h"
 #include "passes/finish.h"
@@ -20,10 +21,6 @@ namespace {
 
 // Worlds up to this size are proved rank by rank.
 constexpr std::int32_t kSmallWorld = 16;
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int32_t pieces_per_stage(const StepOptions& options) {
   return options.layout.schedule == "interleaved"
@@ -56,7 +53,7 @@ Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model, options.batch, options.grid.tp));
   if (options.batch.packed && options.target.device == Device::kCuda) {
     return usage_error(
-        "data.pack = true on a GPU: its attention does not keep segments apart yet; set "
+        "data.pack = true on a GPU: keeping segments apart has not been checked there yet; set "
         "data.pack=false, or train.device=cpu");
   }
   if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "data/loader/batch_plan.h"
 #include "model/t5.h"
 #include "optim/optimizer.h"
 #include "parallel/grid.h"
@@ -26,12 +27,10 @@ struct StepOptions {
   Grid grid;
   Target target;
 
+  // Which samples are whose.
+  BatchPlan batches() const { return {batch.micro_batch, accumulate, grid.dp}; }
   // Sequences of one step, over all ranks.
-  std::int64_t global_batch() const { return batch.micro_batch * accumulate * grid.dp; }
-  // The first of them that a rank takes for micro-batch m; the rest of the micro-batch follows it.
-  std::int64_t first_sample(std::int32_t m, std::int32_t dp) const {
-    return (std::int64_t{m} * grid.dp + dp) * batch.micro_batch;
-  }
+  std::int64_t global_batch() const { return batches().global_batch(); }
 };
 
 // "dp 2 (ZeRO 1) x tp 2 x pp 2 (interleaved)": the axes that are there.

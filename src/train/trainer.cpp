@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/loader/batch_plan.h"
 #include "data/loader/corpus_source.h"
 #include "data/loader/prefetch.h"
 #include "data/synthetic.h"
@@ -173,9 +172,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     progress.emplace(config.train.steps, config.output.log_every,
                      static_cast<double>(plan.arena_bytes));
   }
-  const BatchPlan share{options.batch.micro_batch, options.accumulate, options.grid.dp};
   Prefetcher batches(*data.source,
-                     [=, dp = program.place.dp](std::int64_t n) {
+                     [share = options.batches(), dp = program.place.dp, &start](std::int64_t n) {
                        return start.samples + share.first_sample_of(n, dp);
                      },
                      {options.batch.micro_batch, options.batch.source, options.batch.target,

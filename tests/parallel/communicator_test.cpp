@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bf16.h"
+#include "base/index.h"
 #include "parallel/peer_times.h"
 #include "tests/parallel/world.h"
 
@@ -14,10 +15,6 @@ namespace quintet {
 namespace {
 
 using testing::test_world;
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 void finish(Transfer& transfer) {
   transfer.start();

@@ -121,8 +121,9 @@ TEST(Formulae, BytesSentByThePipeline) {
       EXPECT_TRUE(bytes == encoder / g || bytes == decoder / g) << bytes;
     }
   }
-  // What goes forward comes back as a gradient. The encoder's side crosses every boundary before the
-  // last decoder layer, the decoder's every one after the first; here the last stage is the head.
+  // What goes forward comes back as a gradient. The encoder's side crosses every boundary before
+  // the last decoder layer, the decoder's every one after the first; here the last stage is the
+  // head.
   EXPECT_EQ(forward, backward);
   EXPECT_EQ(forward, 2 * encoder + decoder);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "data/loader/permutation.h"
 #include "data/tokenizer/model_proto.h"
@@ -10,10 +11,6 @@
 
 namespace quintet {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A stream of random numbers for each use, language and number.
 std::uint64_t stream_for(const char* use, std::string_view language, std::uint64_t number) {

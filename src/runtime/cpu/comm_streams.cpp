@@ -7,14 +7,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/index.h"
 #include "program/op_decl.h"
 
 namespace quintet::cpu {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The group an op talks to, or -1.
 std::int32_t group_index(const Op& op) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_comm.h"
@@ -60,10 +61,6 @@ struct PinnedMemory {
   ~PinnedMemory() { cudaFreeHost(data); }
   std::byte* data = nullptr;
 };
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Io tensors lie at the beginning of the arena.
 std::int64_t io_bytes_of(const Program& program) {

@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "program/op_decl.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_comm.h"
@@ -15,10 +16,6 @@
 
 namespace quintet::cuda {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 ncclDataType_t type_of(DType dtype) {
   QT_CHECK(is_float(dtype), "a sum of {}", name_of(dtype));

@@ -7,18 +7,11 @@
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "program/op_decl.h"
 #include "runtime/cuda/check.h"
 
 namespace quintet::cuda {
-namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 StagedComm::StagedComm(CommSetup setup)
     : program_(setup.program),
       streams_(setup.streams),
