@@ -27,13 +27,20 @@ Status sweep(const SweepOptions& options) {
       keep ? Path(options.folder)
            : std::filesystem::temp_directory_path() / fmt::format("quintet-sweep-{}", ::getpid());
   std::vector<SweepRow> rows;
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
+  Status status;
+  for (std::size_t i = 0; i < layouts.size() && status.ok(); ++i) {
     fmt::print(stderr, "{}/{}  {}\n", i + 1, layouts.size(), layouts[i]);
-    rows.push_back(run_layout(config, layouts[i], options.ranks,
-                              (folder / fmt::format("{:02}-{}", i + 1, layouts[i])).string()));
+    auto row = run_layout(config, layouts[i], options.ranks,
+                          (folder / fmt::format("{:02}-{}", i + 1, layouts[i])).string());
+    if (row.ok()) {
+      rows.push_back(std::move(row).value());
+    } else {
+      status = row.error();
+    }
   }
   std::error_code ignored;
   if (!keep) std::filesystem::remove_all(folder, ignored);
+  QT_TRY(status);
   compare_losses(rows);
   fmt::print(
       "\n{} on {} ranks. Loss: of the last step, and the curve's largest relative difference to "

@@ -24,6 +24,7 @@ std::string quoted(const std::string& word) {
 }
 
 pid_t child = 0;
+volatile std::sig_atomic_t told_to_stop = 0;
 
 }  // namespace
 
@@ -67,6 +68,8 @@ Status run_command(const std::vector<std::string>& line, const std::string& log)
   child = ::fork();
   if (child < 0) return io_error("cannot start {}: {}", line[0], std::strerror(errno));
   if (child == 0) {
+    std::signal(SIGINT, SIG_DFL);  // whoever started us may have them ignored
+    std::signal(SIGTERM, SIG_DFL);
     if (!log.empty()) {
       const int file = ::open(log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
       ::dup2(file, STDOUT_FILENO);
@@ -78,15 +81,22 @@ Status run_command(const std::vector<std::string>& line, const std::string& log)
     ::_exit(127);
   }
   // What ends us ends the run; a terminal's Ctrl-C reaches it by itself.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, [](int signal) { ::kill(child, signal); });
+  told_to_stop = 0;
+  const auto on_int = std::signal(SIGINT, [](int) { told_to_stop = 1; });
+  const auto on_term = std::signal(SIGTERM, [](int signal) {
+    told_to_stop = 1;
+    ::kill(child, signal);
+  });
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  std::signal(SIGINT, on_int);
+  std::signal(SIGTERM, on_term);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code == 0) return {};
+  // Whatever code mpirun then makes of it.
+  if (told_to_stop != 0 || code == 130) return make_error(ErrorCode::kInterrupted, "interrupted");
   if (code == 127) return make_error(ErrorCode::kIo, "{} could not be started", line[0]);
-  if (code == 130) return make_error(ErrorCode::kInterrupted, "interrupted");
   // mpirun passes on the first rank's code, or 128 + the signal that killed it.
   if (code > 128) {
     return make_error(ErrorCode::kPeerLost, "a rank was killed by signal {} ({})", code - 128,

@@ -97,14 +97,15 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
   return changed;
 }
 
-SweepRow run_layout(const RunConfig& config, const std::string& settings, std::int64_t ranks,
-                    const std::string& folder) {
+Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings,
+                            std::int64_t ranks, const std::string& folder) {
   SweepRow row;
   row.settings = settings;
   if (settings.rfind("ranks=1", 0) == 0) ranks = 1;
   const Result<RunConfig> changed = with_layout(config, settings, ranks);
   const Status status =
       changed.ok() ? train_under(changed.value(), ranks, folder, row) : Status(changed.error());
+  if (!status.ok() && status.error().code == ErrorCode::kInterrupted) return status.error();
   if (!status.ok()) row.failure = status.error().message;
   return row;
 }

@@ -29,9 +29,10 @@ std::vector<std::string> usual_layouts(std::int64_t ranks);
 Result<RunConfig> with_layout(const RunConfig& config, const std::string& settings,
                               std::int64_t ranks);
 
-// Trains under one layout, in a process of its own for each rank, with files in `folder`.
-SweepRow run_layout(const RunConfig& config, const std::string& settings, std::int64_t ranks,
-                    const std::string& folder);
+// Trains under one layout, in a process of its own for each rank, with files in `folder`. What goes
+// wrong is the row's failure; only an interruption, which is meant for the sweep, is an error.
+Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings,
+                            std::int64_t ranks, const std::string& folder);
 
 // Fills in each row's distance to the first.
 void compare_losses(std::vector<SweepRow>& rows);

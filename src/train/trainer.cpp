@@ -14,6 +14,7 @@
 #include "parallel/watchdog.h"
 #include "runtime/dry_run.h"
 #include "runtime/executor.h"
+#include "runtime/trace.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
 #include "train/fit.h"
@@ -115,6 +116,20 @@ Error not_finite(std::int64_t step, const StepResult& result, const OutputSectio
                            : "there is no checkpoint");
 }
 
+// A trace that cannot be made is better known before the first step than after the last traced one.
+Status prepare_trace(const RunConfig& config, std::int64_t first_step, bool writes) {
+  const OutputSection& output = config.output;
+  if (output.trace.empty()) return {};
+  const std::int64_t steps = config.train.steps - first_step;
+  if (output.trace_first > steps) {
+    return usage_error(
+        "output.trace_first = {} in a run of {} more step{}: nothing to trace; set it to 1, or "
+        "output.trace=\"\"",
+        output.trace_first, steps, steps == 1 ? "" : "s");
+  }
+  return writes ? write_file(output.trace, trace_file("")) : Status();
+}
+
 // All ranks' programs fit together, or nobody starts.
 Status prove(const StepOptions& options, World& world) {
   if (world.size() == 1) return {};
@@ -158,6 +173,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   if (reports && !config.output.folder.empty()) {
     QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
   }
+  QT_TRY(prepare_trace(config, first_step, reports));
   Ledger ledger(world, options.grid, *executor,
                 {config.output.trace, first_step + config.output.trace_first,
                  std::min(config.output.trace_steps,

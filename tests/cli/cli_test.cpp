@@ -22,7 +22,7 @@ std::string golden(const std::string& name) {
 
 TEST(Cli, HelpIsThere) {
   for (const char* command :
-       {"", "train", "plan", "inspect", "inspect program", "verify", "config"}) {
+       {"", "train", "launch", "sweep", "plan", "inspect", "inspect program", "verify", "config"}) {
     const Outcome outcome = quintet(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_TRUE(contains(outcome.output, "Usage")) << command;
@@ -51,6 +51,18 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
   EXPECT_EQ(swept.exit_code, 4);
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
+}
+
+TEST(Cli, ATraceThatCannotBeMadeIsRefusedBeforeTheFirstStep) {
+  const std::string run = "train --model tiny --source 16 --micro-batch 2 --set train.steps=2 ";
+  const Outcome early = quintet(run + "--trace /tmp/t.json");
+  EXPECT_EQ(early.exit_code, 2);
+  EXPECT_TRUE(contains(early.output, "nothing to trace")) << early.output;
+  const Outcome nowhere =
+      quintet(run + "--trace /no/such/folder/t.json --set output.trace_first=1");
+  EXPECT_EQ(nowhere.exit_code, 7);
+  EXPECT_TRUE(contains(nowhere.output, "/no/such/folder/t.json")) << nowhere.output;
+  EXPECT_FALSE(contains(nowhere.output, "step 1")) << nowhere.output;
 }
 
 TEST(Cli, ConfigDocumentsEveryKeyAndReadsItsOwnOutput) {

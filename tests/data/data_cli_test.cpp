@@ -9,9 +9,7 @@
 namespace quintet {
 namespace {
 
-testing::Outcome quintet(const std::string& arguments) {
-  return testing::run_shell(std::string(QUINTET_BINARY) + " " + arguments);
-}
+using testing::quintet;
 
 // Text in two languages, and a model trained on it by the program itself.
 class DataCli : public ::testing::Test {
@@ -85,6 +83,22 @@ TEST_F(DataCli, TokenizesAsTheLibraryDoesAndBack) {
   EXPECT_EQ(quintet("tokenize" + model + path("text.gz")).output, expected);
   EXPECT_EQ(quintet("tokenize" + model + "< " + path("text")).output, expected);
   EXPECT_EQ(quintet("tokenize --detokenize" + model + path("ids")).output, decoded);
+}
+
+TEST_F(DataCli, GeneratesTextToTryThingsWith) {
+  const TemporaryFolder folder;
+  const std::string command =
+      "data generate --kilobytes 20 --languages de,ru " + (folder.path() / "a").string();
+  EXPECT_EQ(quintet(command).exit_code, 0);
+  EXPECT_EQ(quintet(command + "2").exit_code, 0);
+  const Path text = folder.path() / "a/ru/text.txt";
+  EXPECT_GE(std::filesystem::file_size(text), 20000U);
+  EXPECT_EQ(read_file(text).value(), read_file(folder.path() / "a2/ru/text.txt").value());
+  const testing::Outcome wrong =
+      quintet("data generate --languages xx " + (folder.path() / "b").string());
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_TRUE(wrong.says("no language xx")) << wrong.output;
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "b"));
 }
 
 TEST_F(DataCli, BuildsOnceAndSaysWhatItBuilt) {

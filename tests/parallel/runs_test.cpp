@@ -119,6 +119,27 @@ TEST(Runs, TheTraceShowsAllRanksAndTheBooksAddUp) {
   }
 }
 
+TEST(Runs, ASweepLaysLayoutsSideBySideAndStopsWhenToldTo) {
+  const TemporaryFolder folder;
+  const std::string sweep =
+      "sweep -n 2 --model tiny --source 32 --micro-batch 2 --accumulate 2 --set train.steps=4 "
+      "--set parallel.whole_below=0 --layout ranks=1 --layout zero=3 --layout tp=2 --keep " +
+      (folder.path() / "kept").string();
+  const Outcome done = quintet(sweep);
+  EXPECT_EQ(done.exit_code, 0) << done.output;
+  EXPECT_TRUE(done.says("All 3 loss curves agree")) << done.output;
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "kept/02-zero=3/summary.json"));
+  // One layout that cannot be does not take the others along, and is not passed over either.
+  const Outcome refused = quintet(sweep + "2 --layout tp=3");
+  EXPECT_EQ(refused.exit_code, 4) << refused.output;
+  EXPECT_TRUE(refused.says("1 of 4 layouts did not run")) << refused.output;
+  // Ctrl-C, which a terminal sends to the whole group, ends the sweep and not only one layout.
+  const Outcome stopped = run_shell("setsid timeout -s INT 4 " QUINTET_BINARY " " + sweep +
+                                    "3 --set train.steps=1000000");
+  EXPECT_TRUE(stopped.says("1/3")) << stopped.output;
+  EXPECT_FALSE(stopped.says("2/3")) << stopped.output;
+}
+
 // ---- Ranks that die.
 
 // Of a file whose size the system does not tell.

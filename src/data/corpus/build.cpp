@@ -140,6 +140,16 @@ class Builder {
   Result<std::vector<TextBlocks>> open_lanes();
   Status clean_up();
   Status interrupted() const;
+  // Runs a pipeline until its input is used up; told to stop, saves how far it came.
+  template <class Pipeline, class Process, class Commit>
+  Status run_to_end(Pipeline& pipeline, const Process& process, const Commit& commit) {
+    const std::atomic<bool> never = false;
+    QT_TRY(
+        pipeline.run(process, commit, environment_.stop != nullptr ? *environment_.stop : never));
+    if (pipeline.finished()) return {};
+    QT_TRY(checkpoint_if_due(state_.position, true));
+    return interrupted();
+  }
 
   Status tokenize(Worker& worker, std::uint64_t ticket, const TextBlock& block, BlockTokens& out);
   Status commit(BlockTokens& tokens, const TextBlock& block);
@@ -303,12 +313,7 @@ Status Builder::find_fingerprints() {
     state_.position = position;
     return checkpoint_if_due(position, false);
   };
-  const std::atomic<bool> never = false;
-  QT_TRY(pipeline.run(process, commit, environment_.stop != nullptr ? *environment_.stop : never));
-  if (!pipeline.finished()) {
-    QT_TRY(checkpoint_if_due(state_.position, true));
-    return interrupted();
-  }
+  QT_TRY(run_to_end(pipeline, process, commit));
   QT_TRY(finder_->find());
   state_.phase = BuildState::Phase::kTokens;
   state_.position = {0, std::vector<TextPosition>(state_.position.lanes.size())};
@@ -349,13 +354,7 @@ Status Builder::write_tokens() {
     state_.position = position;
     return checkpoint_if_due(position, false);
   };
-  const std::atomic<bool> never = false;
-  QT_TRY(pipeline.run(process, commit, environment_.stop != nullptr ? *environment_.stop : never));
-  if (!pipeline.finished()) {
-    QT_TRY(checkpoint_if_due(state_.position, true));
-    return interrupted();
-  }
-  return {};
+  return run_to_end(pipeline, process, commit);
 }
 
 Status Builder::tokenize(Worker& worker, std::uint64_t ticket, const TextBlock& block,
