@@ -136,8 +136,8 @@ Training train_case(const Case& c, World& world) {
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
       batch.resize(options.batch.micro_batch, kSource, kTarget);
       batch.lengths.assign(static_cast<std::size_t>(options.batch.micro_batch), 0);
-      const std::int64_t first =
-          (step - 1) * options.global_batch() + options.first_sample(m, program.place.dp);
+      const std::int64_t first = (step - 1) * options.global_batch() +
+                                 options.batches().first_sample(0, m, program.place.dp);
       for (std::int64_t row = 0; row < options.batch.micro_batch; ++row)
         make_example(first + row, row, batch);
       shift_right(batch.labels, kTarget, 0, 0, batch.target);
