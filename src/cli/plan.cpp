@@ -38,6 +38,7 @@ Json to_json(const RankPlan& plan) {
   return {{"rank", plan.rank},
           {"stage", plan.stage},
           {"total_bytes", plan.dry.arena_bytes},
+          {"host_bytes", plan.dry.host_bytes},
           {"bytes_at_peak", at_peak},
           {"unused_bytes", plan.dry.unused},
           {"highest_bytes", highest},
@@ -106,8 +107,13 @@ void print_memory(const DryRun& plan) {
                with_commas(plan.at_peak[i]), human(plan.at_peak[i]), human(plan.highest[i]));
   }
   fmt::print("{:<12} {:>22} {:>14}\n", "unused", with_commas(plan.unused), human(plan.unused));
-  fmt::print("{:<12} {:>22} {:>14}\n\n", "total", with_commas(plan.arena_bytes),
+  fmt::print("{:<12} {:>22} {:>14}\n", "total", with_commas(plan.arena_bytes),
              human(plan.arena_bytes));
+  if (plan.host_bytes > 0) {
+    fmt::print("{:<12} {:>22} {:>14}   offloaded, beside it\n", "host",
+               with_commas(plan.host_bytes), human(plan.host_bytes));
+  }
+  fmt::print("\n");
   fmt::print("peak at op #{}: {}\n", plan.peak_op, plan.peak_op_text);
 }
 

@@ -15,6 +15,7 @@ RunOptions::RunOptions(CLI::App& command) {
   shortcut(command, "--precision", "train.precision", "fp32 or bf16");
   shortcut(command, "--recompute", "train.recompute", "none, selective or full");
   shortcut(command, "--optimizer", "optimizer.name", "adamw or adafactor");
+  shortcut(command, "--offload", "optimizer.offload", "share of its state kept in host memory");
   shortcut(command, "--tp", "parallel.tp", "tensor-parallel ranks");
   shortcut(command, "--pp", "parallel.pp", "pipeline stages");
   shortcut(command, "--zero", "parallel.zero", "ZeRO stage, 0 to 3");

@@ -13,6 +13,11 @@ void OptimizerConfig::list(FieldList& fields) {
       "how float32 weights are kept beside bf16 ones: whole, or as the 16 bits that bf16 lacks, "
       "which is as exact and takes half",
       one_of({"fp32", "remainder"}));
+  fields.add(
+      "offload", offload,
+      "share of the optimizer's state that lives in host memory and visits the device for its "
+      "update; 0.5: every other unit's",
+      between(0, 1));
   fields.add("clip_norm", clip_norm, "gradients are scaled down to this global norm; 0: never",
              at_least(0));
   fields.add("weight_decay", weight_decay, "decoupled weight decay, times the learning rate",
@@ -32,6 +37,10 @@ void OptimizerConfig::list(FieldList& fields) {
 }
 
 namespace {
+
+// Elements of state that visit the device together: long enough to copy at full speed, short enough
+// for three of them to need little room.
+constexpr std::int64_t kOffloadedPiece = std::int64_t{1} << 24;
 
 class UpdateEmitter {
  public:
@@ -150,10 +159,22 @@ class UpdateEmitter {
     const TensorId m = add(shard.name + ".m", Shape{shard.size}, Storage::kOptimizer);
     const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
     shard.state = {m, v};
-    b_.emit("", OpKind::kAdamW, attrs,
-            {shard.grad, scale_, program_.io.learning_rate, program_.io.step, shard.master, m, v,
-             working_input(shard)},
-            {shard.master, m, v, working});
+    const std::int64_t most = config_.offload > 0 ? kOffloadedPiece : shard.size;
+    for (std::int64_t first = 0; first < shard.size; first += most) {
+      const std::int64_t count = std::min(most, shard.size - first);
+      const auto piece = [&](TensorId t) {
+        if (t == kNone || count == shard.size) return t;
+        return program_.add_view(program_.tensor(t).name, t,
+                                 first * size_of(program_.tensor(t).dtype), Shape{count});
+      };
+      // An updated tensor is the same one in both lists.
+      const TensorId master = piece(shard.master), m_piece = piece(m), v_piece = piece(v);
+      const TensorId working_piece = piece(working);
+      b_.emit("", OpKind::kAdamW, attrs,
+              {piece(shard.grad), scale_, program_.io.learning_rate, program_.io.step, master,
+               m_piece, v_piece, working_input(shard) == kNone ? kNone : working_piece},
+              {master, m_piece, v_piece, working_piece});
+    }
   }
 
   // One segment for every weight of the bucket, whether or not this rank has a run of it: the state

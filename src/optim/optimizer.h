@@ -13,6 +13,7 @@ namespace quintet {
 struct OptimizerConfig {
   std::string name = "adamw";
   std::string master = "fp32";
+  double offload = 0;  // for the offload pass; the update comes in smaller ops then
   double clip_norm = 1.0;
   double weight_decay = 0.0;
   // AdamW

@@ -118,7 +118,7 @@ void drop_first_addends(Program& program) {
       // Optimizer state and the like hold something from the step before; gradients and the loss do
       // not.
       const Storage storage = program.tensor(t).storage;
-      if (storage == Storage::kParameter || storage == Storage::kOptimizer) continue;
+      if (is_resident(storage) && storage != Storage::kIo) continue;
       // A collective's input is what it works on, not an addend.
       if (!written[index(t)] && !is_communication(op.kind)) {
         std::replace(op.inputs.begin(), op.inputs.end(), t, kNone);

@@ -62,6 +62,11 @@ class Planner {
         resident_bytes_ += aligned(t.bytes(), kAlignment);
       }
     }
+    for (Tensor& t : program_.tensors) {
+      if (t.storage != Storage::kHost || t.base != kNone) continue;
+      t.offset = program_.host_bytes;
+      program_.host_bytes += aligned(t.bytes(), kAlignment);
+    }
   }
 
   template <class Visit>

@@ -46,17 +46,22 @@ enum class OpKind : std::uint8_t {
   kAdafactorApply,
   kZero,
   kSum,
+  kCopy,
   kAllReduce,
   kAllGather,
   kReduceScatter,
   kSend,
   kRecv,
 };
-inline constexpr int kOpKindCount = 27;
+inline constexpr int kOpKindCount = 28;
 
 // Whether an op of this kind talks to other ranks and does nothing else.
 constexpr bool is_communication(OpKind kind) {
   return kind >= OpKind::kAllReduce && kind <= OpKind::kRecv;
+}
+// Whether it moves bytes and computes nothing: to other ranks, or to host memory and back.
+constexpr bool is_transfer(OpKind kind) {
+  return kind >= OpKind::kCopy && kind <= OpKind::kRecv;
 }
 
 struct NoAttrs {
@@ -79,13 +84,15 @@ enum class Stream : std::uint8_t {
   kSendForward,
   kRecvBackward,
   kSendBackward,
-  kCopy
+  kCopyIn,  // from host memory
+  kCopyOut
 };
-inline constexpr int kStreamCount = 8;
+inline constexpr int kStreamCount = 9;
 
 constexpr std::string_view name_of(Stream stream) {
-  constexpr std::string_view kNames[kStreamCount] = {"compute",  "dp-comm",  "tp-comm",  "recv-fwd",
-                                                     "send-fwd", "recv-bwd", "send-bwd", "copy"};
+  constexpr std::string_view kNames[kStreamCount] = {"compute",  "dp-comm",  "tp-comm",
+                                                     "recv-fwd", "send-fwd", "recv-bwd",
+                                                     "send-bwd", "copy-in",  "copy-out"};
   return kNames[static_cast<int>(stream)];
 }
 

@@ -28,6 +28,7 @@ const OpDecl& declaration(OpKind kind) {
       &kAdafactorApplyDecl,
       &kZeroDecl,
       &kSumDecl,
+      &kCopyDecl,
       &kAllReduceDecl,
       &kAllGatherDecl,
       &kReduceScatterDecl,

@@ -66,8 +66,8 @@ extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNo
     kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
     kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
     kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
-    kAdafactorApplyDecl, kZeroDecl, kSumDecl, kAllReduceDecl, kAllGatherDecl, kReduceScatterDecl,
-    kSendDecl, kRecvDecl;
+    kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl,
+    kReduceScatterDecl, kSendDecl, kRecvDecl;
 
 const OpDecl& declaration(OpKind kind);
 inline std::string_view name_of(OpKind kind) {
@@ -77,7 +77,7 @@ inline std::string_view name_of(OpKind kind) {
 // Cost of an op, from its declaration. Bytes: every input read once, every output written once.
 double flops_of(const Program& program, const Op& op);
 double bytes_of(const Program& program, const Op& op);
-// Bytes that this rank sends to others in an op; 0 for computation.
+// Bytes that this rank sends to others, or to host memory or from it; 0 for computation.
 std::int64_t bytes_sent_by(const Program& program, const Op& op);
 
 // Kernels and declarations agree on scratch layouts by these constants and helpers.

@@ -29,9 +29,9 @@ std::string attrs_text(const Attrs& attrs) {
 }
 
 std::string address(const Program& program, TensorId id) {
-  return program.tensor(program.base_of(id)).offset < 0
-             ? std::string("@?")
-             : fmt::format("@{}", program.address_of(id));
+  const Tensor& base = program.tensor(program.base_of(id));
+  if (base.offset < 0) return "@?";
+  return fmt::format("{}@{}", base.storage == Storage::kHost ? "host" : "", program.address_of(id));
 }
 
 std::string result_text(const Program& program, TensorId id) {
@@ -70,10 +70,12 @@ std::string to_string(const Program& program, const Op& op) {
 std::string to_string(const Program& program) {
   const Place& place = program.place;
   std::string out = fmt::format(
-      "program: rank dp {}/{} tp {}/{} pp {}/{}, {} micro-batch{}, {} ops, arena {} bytes\n",
+      "program: rank dp {}/{} tp {}/{} pp {}/{}, {} micro-batch{}, {} ops, arena {} bytes{}\n",
       place.dp, place.dp_size, place.tp, place.tp_size, place.pp, place.pp_size,
       program.micro_batches, program.micro_batches == 1 ? "" : "es", program.ops.size(),
-      with_commas(program.arena_bytes));
+      with_commas(program.arena_bytes),
+      program.host_bytes == 0 ? ""
+                              : fmt::format(", host memory {}", with_commas(program.host_bytes)));
   out += "units:\n";
   for (std::size_t i = 0; i < program.units.size(); ++i) {
     const Unit& unit = program.units[i];

@@ -115,6 +115,7 @@ struct Program {
 
   // Set by the memory plan.
   std::int64_t arena_bytes = 0;
+  std::int64_t host_bytes = 0;  // beside it, in host memory
 
   const Tensor& tensor(TensorId id) const { return tensors.at(static_cast<std::size_t>(id)); }
   Tensor& tensor(TensorId id) { return tensors.at(static_cast<std::size_t>(id)); }
@@ -123,7 +124,7 @@ struct Program {
     const TensorId base = tensor(id).base;
     return base == kNone ? id : base;
   }
-  // Where a tensor's bytes are in the arena, after the memory plan.
+  // Where a tensor's bytes are in the arena or in host memory, after the memory plan.
   std::int64_t address_of(TensorId id) const {
     return tensor(base_of(id)).offset + tensor(id).base_offset;
   }

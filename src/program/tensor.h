@@ -20,7 +20,7 @@ enum class Storage : std::uint8_t {
   kOptimizer,   // master weights and moments, kept between steps
   kActivation,  // values and their gradients
   kWorkspace,   // scratch of one op
-  kComm,        // buffers that collectives fill
+  kComm,        // buffers that collectives and copies fill
   kIo,          // batches and scalars the host writes, results it reads
   kHost,        // lives in pinned host memory (offload)
 };
@@ -52,7 +52,8 @@ struct Tensor {
   TensorId grad = kNone;         // for a parameter: where its gradient is accumulated
   bool per_micro_batch = false;  // an io tensor of which each micro-batch has its own part
 
-  std::int64_t offset = -1;  // bytes into the arena, set by the memory plan (bases only)
+  // Bytes into the arena, or into host memory for kHost; set by the memory plan, for bases only.
+  std::int64_t offset = -1;
 
   std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
 };

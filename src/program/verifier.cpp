@@ -228,16 +228,20 @@ class Verifier {
       uses[static_cast<std::size_t>(program_.base_of(t))].last_of_all =
           static_cast<OpId>(program_.ops.size());
     }
-    std::map<std::int64_t, TensorId> occupied;  // address -> base tensor whose bytes lie there now
+    // Address -> base tensor whose bytes lie there now; in the arena, and in host memory.
+    std::array<std::map<std::int64_t, TensorId>, 2> spaces;
     const auto place = [&](TensorId base, OpId at) {
       const Tensor& t = program_.tensor(base);
+      const bool host = t.storage == Storage::kHost;
+      const std::int64_t size = host ? program_.host_bytes : program_.arena_bytes;
       const std::int64_t begin = t.offset, end = begin + t.bytes();
-      if (begin < 0 || end > program_.arena_bytes) {
-        report("{} is planned at [{}, {}) of an arena of {} bytes", t.name, begin, end,
-               program_.arena_bytes);
+      if (begin < 0 || end > size) {
+        report("{} is planned at [{}, {}) of {} of {} bytes", t.name, begin, end,
+               host ? "host memory" : "an arena", size);
         return;
       }
       if (t.bytes() == 0) return;
+      auto& occupied = spaces[host ? 1 : 0];
       auto other = occupied.lower_bound(begin);
       if (other != occupied.begin()) {
         const auto before = std::prev(other);
@@ -251,7 +255,7 @@ class Verifier {
     };
     for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
       const Tensor& t = program_.tensors[i];
-      if (t.base != kNone || !is_resident(t.storage) || t.storage == Storage::kHost) continue;
+      if (t.base != kNone || !is_resident(t.storage)) continue;
       uses[i].last_of_all = static_cast<OpId>(program_.ops.size());  // needed to the end and beyond
       uses[i].born = true;
       place(static_cast<TensorId>(i), -1);
@@ -261,7 +265,7 @@ class Verifier {
       for_each_tensor(op(id), [&](TensorId t, bool) {
         const TensorId base = program_.base_of(t);
         Uses& u = uses[static_cast<std::size_t>(base)];
-        if (!u.born && program_.tensor(base).storage != Storage::kHost) {
+        if (!u.born) {
           place(base, id);
           u.born = true;
         }

@@ -24,7 +24,13 @@ std::int32_t group_of(const Op& op) {
 // What an op's communication is for. A computation that talks inside is there on a single device,
 // too, but talks only because of tensor parallelism.
 Method talks_for(const Op& op) {
-  return is_communication(op.kind) ? op.tag.method : Method::kTensor;
+  return is_transfer(op.kind) ? op.tag.method : Method::kTensor;
+}
+
+// Whether an op went on beside the computation: communication, and copies where the device has
+// engines for them. The CPU copies by itself, which all counts as talking.
+bool went_beside(const Op& op, const OpTiming& t) {
+  return is_communication(op.kind) || (op.kind == OpKind::kCopy && t.talking == 0);
 }
 
 }  // namespace
@@ -98,7 +104,7 @@ StepAccount account_of(const Program& program, std::span<const OpTiming> timings
     const Op& op = program.ops[i];
     const OpTiming& t = timings[i];
     account.exposed[index(talks_for(op))] += t.talking;
-    if (is_communication(op.kind)) {
+    if (went_beside(op, t)) {
       if (t.end > last_talked) {
         last_talked = t.end;
         last_to_end = i;
@@ -119,7 +125,7 @@ StepAccount account_of(const Program& program, std::span<const OpTiming> timings
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (!is_communication(op.kind)) continue;
+    if (!went_beside(op, timings[i])) continue;
     const double from = std::max(timings[i].start, others_came[i]);
     account.hidden[index(talks_for(op))] +=
         std::max(0.0, timings[i].end - from - timings[i].talking - stood_still[i]);
@@ -134,8 +140,10 @@ std::vector<Traffic> traffic_of(const Program& program, std::span<const std::int
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const std::int32_t group = group_of(op);
-    if (group < 0 && op.kind != OpKind::kSend) continue;
-    const std::string axis = group < 0 ? "pp" : program.groups[index(group)].name;
+    if (group < 0 && op.kind != OpKind::kSend && op.kind != OpKind::kCopy) continue;
+    const std::string axis = op.kind == OpKind::kCopy ? std::string(name_of(op.stream))
+                             : group < 0              ? "pp"
+                                                      : program.groups[index(group)].name;
     Traffic& row = rows[{talks_for(op), op.kind, axis}];
     row.method = talks_for(op);
     row.kind = op.kind;

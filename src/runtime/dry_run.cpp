@@ -23,6 +23,7 @@ DryRun dry_run(const Program& program) {
   QT_CHECK(program.arena_bytes > 0, "dry run of a program without a memory plan");
   DryRun result;
   result.arena_bytes = program.arena_bytes;
+  result.host_bytes = program.host_bytes;
   result.ops = static_cast<std::int64_t>(program.ops.size());
 
   const std::size_t count = program.ops.size();
@@ -48,7 +49,7 @@ DryRun dry_run(const Program& program) {
   ByClass alive{};
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
-    if (tensor.base != kNone) continue;
+    if (tensor.base != kNone || tensor.storage == Storage::kHost) continue;
     if (is_resident(tensor.storage)) {
       alive[index(tensor.storage)] += tensor.bytes();
     } else if (first[t] >= 0) {

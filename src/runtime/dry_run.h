@@ -12,6 +12,7 @@ namespace quintet {
 
 struct DryRun {
   std::int64_t arena_bytes = 0;  // what an executor allocates: the peak, to the byte
+  std::int64_t host_bytes = 0;   // what it allocates in host memory beside it
   // Bytes of each class alive at the peak; with `unused` they add up to arena_bytes.
   std::array<std::int64_t, kStorageCount> at_peak{};
   std::int64_t unused = 0;  // lost to alignment and to holes between lifetimes

@@ -24,4 +24,5 @@
   X(kAdafactorRms, adafactor_rms)              \
   X(kAdafactorApply, adafactor_apply)          \
   X(kZero, zero)                               \
-  X(kSum, sum)
+  X(kSum, sum)                                 \
+  X(kCopy, copy)

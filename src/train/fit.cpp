@@ -30,6 +30,8 @@ std::vector<Change> changes_of(const StepOptions& options) {
     add("train.recompute = \"full\"", [](StepOptions& o) { o.recompute = Recompute::kFull; });
   if (options.optimizer.name != "adafactor")
     add("optimizer.name = \"adafactor\"", [](StepOptions& o) { o.optimizer.name = "adafactor"; });
+  if (options.optimizer.offload < 1)
+    add("optimizer.offload = 1", [](StepOptions& o) { o.optimizer.offload = 1; });
   for (std::int64_t size = options.batch.micro_batch / 2; size >= 1; size /= 2) {
     add(fmt::format("batch.micro_batch = {} with {} times the batch.accumulate", size,
                     options.batch.micro_batch / size),
@@ -38,13 +40,15 @@ std::vector<Change> changes_of(const StepOptions& options) {
           o.batch.micro_batch = size;
         });
   }
-  add("all of: full recompute, adafactor, micro-batches of one sequence", [&](StepOptions& o) {
-    o.recompute = Recompute::kFull;
-    o.optimizer.name = "adafactor";
-    if (bf16) o.optimizer.master = "remainder";
-    o.accumulate *= static_cast<std::int32_t>(o.batch.micro_batch);
-    o.batch.micro_batch = 1;
-  });
+  add("all of: full recompute, adafactor, offload, micro-batches of one sequence",
+      [&](StepOptions& o) {
+        o.recompute = Recompute::kFull;
+        o.optimizer.name = "adafactor";
+        o.optimizer.offload = 1;
+        if (bf16) o.optimizer.master = "remainder";
+        o.accumulate *= static_cast<std::int32_t>(o.batch.micro_batch);
+        o.batch.micro_batch = 1;
+      });
   return changes;
 }
 
@@ -56,8 +60,11 @@ std::string nearest_that_fit(const StepOptions& options, std::int32_t rank, std:
   for (const Change& change : changes_of(options)) {
     if (found.size() == kEnough) break;
     if (!validate(change.options).ok()) continue;
-    const std::int64_t needs = compile_step(change.options, rank).arena_bytes;
-    if (needs > bytes) continue;
+    const Program program = compile_step(change.options, rank);
+    // On the CPU host memory is no other memory.
+    const bool apart = options.target.device != Device::kCpu;
+    const std::int64_t needs = program.arena_bytes + (apart ? 0 : program.host_bytes);
+    if (needs > bytes || (apart && program.host_bytes > free_cpu_bytes())) continue;
     found.push_back(fmt::format("{} ({})", change.text, human_bytes(static_cast<double>(needs))));
   }
   return join(found, "; ");

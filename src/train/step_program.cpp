@@ -11,6 +11,7 @@
 #include "passes/autodiff.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
+#include "passes/offload.h"
 #include "passes/pipeline.h"
 #include "passes/zero.h"
 #include "program/verifier.h"
@@ -93,6 +94,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
     std::iota(world.begin(), world.end(), 0);
     emit_update(program, options.optimizer, world);
     gather_updated_parameters(program);
+    offload(program, options.optimizer.offload);
   } else {
     for (const Shard& shard : program.shards) program.results.push_back(shard.grad);
   }

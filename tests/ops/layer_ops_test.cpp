@@ -224,5 +224,10 @@ TEST_P(LayerOps, Zero) {
   EXPECT_EQ(out[0].values, std::vector<double>(13, 0));
 }
 
+TEST_P(LayerOps, Copy) {
+  const HostTensor a = random({3, 1000003}, dtype(), 1);
+  expect_op({"copy", OpKind::kCopy, NoAttrs{}, {a}, {kMake}, {}}, {a}, 0);
+}
+
 }  // namespace
 }  // namespace quintet::testing

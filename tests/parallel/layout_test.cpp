@@ -35,6 +35,7 @@ struct Case {
   bool tied = false;
   std::int64_t prefetch = 1, bucket = 0, shard_group = 0, whole_below = 200;
   const char* order = "tp-dp-pp";
+  double offload = 0;
 };
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
@@ -52,6 +53,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   if (c.bucket > 0) name += "_bucket";
   if (c.shard_group > 0) name += fmt::format("_group{}", c.shard_group);
   if (c.whole_below != 200) name += fmt::format("_whole{}", c.whole_below);
+  if (c.offload > 0) name += c.offload < 1 ? "_half_offloaded" : "_offloaded";
   for (const char* o = c.order; std::string(c.order) != "tp-dp-pp" && *o != '\0'; ++o) {
     name += *o == '-' ? '_' : *o;
   }
@@ -94,6 +96,7 @@ StepOptions options_of(const Case& c) {
   options.options.seed = 3;
   options.recompute = c.recompute;
   options.optimizer.name = c.optimizer;
+  options.optimizer.offload = c.offload;
   options.optimizer.clip_norm = 0.7;
   options.optimizer.weight_decay = 0.01;
   options.target.threads = 1;
@@ -322,6 +325,15 @@ INSTANTIATE_TEST_SUITE_P(
              .dropout = 0.1,
              .tied = true},
         Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 3, .accumulate = 2, .order = "pp-dp-tp"}),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Offload, LayoutTest,
+    ::testing::Values(
+        Case{.offload = 1}, Case{.optimizer = "adafactor", .dtype = DType::kBF16, .offload = 0.5},
+        Case{.ranks = 2, .zero = 1, .offload = 1},
+        Case{.ranks = 4, .zero = 3, .accumulate = 2, .dtype = DType::kBF16, .offload = 1},
+        Case{.ranks = 4, .zero = 2, .optimizer = "adafactor", .offload = 0.5},
+        Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 3, .accumulate = 2, .offload = 0.5}),
     name_of_case);
 INSTANTIATE_TEST_SUITE_P(
     MixedPrecision, LayoutTest,

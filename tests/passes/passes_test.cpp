@@ -242,6 +242,68 @@ TEST(MemoryPlan, GradientsOfAUnitWaitForItsBackward) {
   EXPECT_LT(run.at_peak[gradient], run.highest[gradient]);
 }
 
+TEST(Offload, MovesTheShareAskedFor) {
+  StepOptions options = tiny_step();
+  options.model = preset("mt5-base").value();
+  options.batch = {1, 64, 32, false};
+  options.options.dtype = options.options.grad_dtype = DType::kBF16;
+  for (const char* optimizer : {"adamw", "adafactor"}) {
+    options.optimizer.name = optimizer;
+    options.optimizer.offload = 0;
+    const DryRun here = dry_run(compile_step(options));
+    EXPECT_EQ(here.host_bytes, 0);
+    const auto state = static_cast<std::size_t>(Storage::kOptimizer);
+    const auto bytes_per_weight = options.optimizer.name == "adamw" ? 12.0 : 4.0;
+    const double all = bytes_per_weight * static_cast<double>(options.model.parameters());
+    for (const double share : {0.25, 0.5, 1.0}) {
+      options.optimizer.offload = share;
+      const DryRun away = dry_run(compile_step(options));
+      // Whole units move; the embedding and the head, one third of the model each, are what it
+      // cannot be exact about.
+      EXPECT_NEAR(static_cast<double>(away.host_bytes), share * all, share == 1 ? 1e4 : 0.18 * all);
+      EXPECT_NEAR(static_cast<double>(away.host_bytes + away.highest[state]),
+                  static_cast<double>(here.highest[state]), 1e4);
+    }
+  }
+}
+
+// A unit of more than 2^24 elements visits in pieces, and its update is the same to the bit.
+TEST(Offload, UpdatesALargeUnitInPieces) {
+  StepOptions options = tiny_step();
+  options.model.vocab_size = 270'001;
+  options.batch = {1, 8, 4, true};
+  ASSERT_GT(options.model.vocab_size * options.model.d_model, std::int64_t{1} << 24);
+  const auto updated = [&](double share) {
+    options.optimizer.offload = share;
+    const Program program = compile_step(options);
+    const auto world = make_single_world();
+    const auto executor = make_cpu_executor(program, options.target, *world);
+    ModelState state(*executor.value(), *world, options.model);
+    state.initialise(7);
+    EXPECT_TRUE(feed(*executor.value(), 0, random_batch(options, 3), options).ok());
+    for (int step = 1; step <= 2; ++step) EXPECT_TRUE(run_step(*executor.value(), step, 1e-2).ok());
+    return state.gather_weight("shared.weight");
+  };
+  const std::vector<float> here = updated(0);
+  EXPECT_TRUE(updated(1) == here);
+}
+
+// Three pieces of state at most are on the device together, however many there are.
+TEST(Offload, VisitorsAreFew) {
+  StepOptions options = tiny_step();
+  options.model = preset("mt5-base").value();
+  options.batch = {1, 64, 32, false};
+  options.options.dtype = options.options.grad_dtype = DType::kBF16;
+  options.optimizer.offload = 1;
+  const Program program = compile_step(options);
+  const auto visiting = static_cast<std::size_t>(Storage::kComm);
+  EXPECT_LE(dry_run(program).highest[visiting], 3 * 12 * (std::int64_t{1} << 24));
+  // And copies do not hold up the computation before the update.
+  for (const Op& op : program.ops) {
+    EXPECT_TRUE(op.kind != OpKind::kCopy || op.tag.phase == Phase::kUpdate);
+  }
+}
+
 TEST(DryRun, AddsUpToTheArena) {
   for (const char* name : {"tiny", "mini", "mt5-small"}) {
     StepOptions options = tiny_step();

@@ -144,7 +144,7 @@ TEST(Verifier, FindsUnorderedStreams) {
   // Moved to another stream, an op needs waits on both sides.
   Program program = sound_program();
   const std::size_t at = first_op(program, OpKind::kActivation);
-  program.ops[at].stream = Stream::kCopy;
+  program.ops[at].stream = Stream::kCopyIn;
   EXPECT_TRUE(mentions(verify(program), "nothing orders them"));
   program.ops[at].waits = {static_cast<OpId>(at - 1)};
   EXPECT_TRUE(mentions(verify(program), "nothing orders them"));  // the reader still does not wait
@@ -159,7 +159,7 @@ TEST(Verifier, FindsAnOverwriteThatARemoteReaderMayStillNeed) {
   const TensorId x = program.add_tensor({"x", {64}, DType::kF32, Storage::kIo});
   const TensorId a = b.emit_one("a", OpKind::kAdd, NoAttrs{}, {x, x});
   b.emit_one("b", OpKind::kAdd, NoAttrs{}, {a, x});
-  program.ops[1].stream = Stream::kCopy;
+  program.ops[1].stream = Stream::kCopyIn;
   program.ops[1].waits = {0};
   b.emit("", OpKind::kZero, NoAttrs{}, {},
          {a});  // on the compute stream, while the copy stream reads a

@@ -69,5 +69,23 @@ TEST(CudaTraining, TheSameRunTwiceHasTheSameBits) {
   }
 }
 
+TEST(CudaTraining, OffloadingChangesNoBit) {
+  for (const char* optimizer : {"adamw", "adafactor"}) {
+    for (const char* master : {"fp32", "remainder"}) {
+      RunConfig config = mini_run("cuda", "bf16");
+      config.optimizer.name = optimizer;
+      config.optimizer.master = master;
+      config.train.steps = 20;
+      const auto here = losses_of(config);
+      for (const double share : {0.5, 1.0}) {
+        config.optimizer.offload = share;
+        EXPECT_EQ(losses_of(config), here) << optimizer << " " << master << " " << share;
+      }
+      config.train.graph = false;
+      EXPECT_EQ(losses_of(config), here) << optimizer << " " << master << ", op by op";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quintet

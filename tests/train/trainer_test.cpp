@@ -115,6 +115,37 @@ TEST(Trainer, RemaindersTrainAsMasterWeightsDo) {
   }
 }
 
+// Where the optimizer's state lives changes no bit of the weights, nor of the state; and a run may
+// go on with it elsewhere.
+TEST(Trainer, OffloadingChangesNothing) {
+  for (const auto& [optimizer, master] :
+       {std::pair{"adamw", "fp32"}, {"adamw", "remainder"}, {"adafactor", "remainder"}}) {
+    const TemporaryFolder folder;
+    const auto configured = [&, o = optimizer, m = master](const char* name, double share) {
+      RunConfig config = small_run(folder.path() / name, 6);
+      config.train.precision = "bf16";
+      config.optimizer.name = o;
+      config.optimizer.master = m;
+      config.optimizer.offload = share;
+      return config;
+    };
+    ASSERT_TRUE(train_alone(configured("here", 0)).ok());
+    ASSERT_TRUE(train_alone(configured("away", 1)).ok());
+    RunConfig first = configured("moved", 0.4);
+    first.train.steps = 3;
+    ASSERT_TRUE(train_alone(first).ok());
+    RunConfig second = configured("moved", 0.7);
+    second.output.resume = true;
+    ASSERT_TRUE(train_alone(second).ok());
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      const Path place = Path("checkpoints/step-00000006") / file;
+      const std::string here = bytes_of(folder.path() / "here" / place);
+      EXPECT_EQ(bytes_of(folder.path() / "away" / place), here) << optimizer << " " << file;
+      EXPECT_EQ(bytes_of(folder.path() / "moved" / place), here) << optimizer << " " << file;
+    }
+  }
+}
+
 TEST(Fit, NamesTheNearestSettingsThatFit) {
   RunConfig config = small_run("", 1);
   config.train.precision = "bf16";

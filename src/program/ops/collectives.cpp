@@ -49,7 +49,7 @@ std::int64_t bytes_sent_by(const Program& program, const Op& op) {
     const std::int64_t chunks = (tokens + chunk - 1) / chunk;
     return (members - 1) * 4 * (tokens + 2 * chunk * chunks);
   }
-  if (op.kind == OpKind::kSend) return v.in(0).bytes();
+  if (op.kind == OpKind::kSend || op.kind == OpKind::kCopy) return v.in(0).bytes();
   if (!is_communication(op.kind) || op.kind == OpKind::kRecv) return 0;
   const auto& attrs = v.attrs<CollectiveAttrs>();
   const Group& group = program.groups[static_cast<std::size_t>(attrs.group)];

@@ -63,6 +63,7 @@ class Arena {
   }
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
+  bool allocated() const { return data_ != nullptr || size_ == 0; }
   // Bytes of it that the system has given pages for.
   std::int64_t resident() const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -86,17 +87,18 @@ class CpuExecutor final : public Executor {
       : program_(program),
         threads_(target.threads),
         arena_(static_cast<std::size_t>(program.arena_bytes)),
+        host_(static_cast<std::size_t>(program.host_bytes)),
         comm_(program, arena_.data(), world),
         timings_(program.ops.size()),
         bytes_sent_(program.ops.size(), 0) {
     flush_denormals(threads_);
     steps_.reserve(program.ops.size());
     for (const Op& op : program.ops) {
-      steps_.push_back({cpu::kernel_of(op.kind),
-                        cpu::OpContext(program, op, arena_.data(), comm_.group_of(op))});
+      steps_.push_back(
+          {cpu::kernel_of(op.kind), cpu::OpContext(program, op, memory(), comm_.group_of(op))});
     }
   }
-  bool allocated() const { return arena_.data() != nullptr || arena_.size() == 0; }
+  bool allocated() const { return arena_.allocated() && host_.allocated(); }
 
   void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) override {
     if (!bytes.empty())
@@ -138,6 +140,10 @@ class CpuExecutor final : public Executor {
         timing.talking = group->sent_now.seconds;
       }
       timing.end = now() - begin;
+      if (is_transfer(op.kind)) {
+        bytes_sent_[i] += bytes_sent_by(program_, op);
+        timing.talking = timing.end - timing.start;
+      }
       comm_.progress();
     }
     comm_.wait_all();
@@ -162,21 +168,22 @@ class CpuExecutor final : public Executor {
     cpu::OpContext context;
   };
 
+  Memory memory() const { return {arena_.data(), host_.data()}; }
   std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
     const Tensor& t = program_.tensor(tensor);
     QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
              "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
-    return arena_.data() + program_.address_of(tensor) + offset;
+    return memory().at(program_, tensor) + offset;
   }
 
   const Program& program_;
   const int threads_;
-  Arena arena_;
+  Arena arena_, host_;
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
   std::vector<OpTiming> timings_;
   double began_ = 0;
-  std::vector<std::int64_t> bytes_sent_;  // by kernels that talk to other ranks themselves
+  std::vector<std::int64_t> bytes_sent_;  // by ops that comm_ does not carry
 };
 
 }  // namespace
@@ -184,15 +191,16 @@ class CpuExecutor final : public Executor {
 Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
                                                     World& world) {
   const std::int64_t available = free_cpu_bytes();
-  if (available >= 0 && program.arena_bytes > available) {
+  const std::int64_t needed = program.arena_bytes + program.host_bytes;
+  if (available >= 0 && needed > available) {
     return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the machine has {} free",
-                      human_bytes(static_cast<double>(program.arena_bytes)),
+                      human_bytes(static_cast<double>(needed)),
                       human_bytes(static_cast<double>(available)));
   }
   auto executor = std::make_unique<CpuExecutor>(program, target, world);
   if (!executor->allocated()) {
     return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
-                      human_bytes(static_cast<double>(program.arena_bytes)));
+                      human_bytes(static_cast<double>(needed)));
   }
   return std::unique_ptr<Executor>(std::move(executor));
 }

@@ -6,14 +6,15 @@
 
 #include "parallel/communicator.h"
 #include "program/program.h"
+#include "runtime/memory.h"
 
 namespace quintet::cpu {
 
 // An op with its operands' addresses.
 class OpContext : public OpView {
  public:
-  OpContext(const Program& program, const Op& op, std::byte* arena, Communicator* group)
-      : OpView{program, op}, arena_(arena), group_(group) {}
+  OpContext(const Program& program, const Op& op, const Memory& memory, Communicator* group)
+      : OpView{program, op}, memory_(memory), group_(group) {}
 
   // Null where the slot is empty.
   template <class T>
@@ -29,8 +30,8 @@ class OpContext : public OpView {
   Communicator* group() const { return group_; }
 
  private:
-  void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
-  std::byte* arena_;
+  void* address(TensorId id) const { return id < 0 ? nullptr : memory_.at(program, id); }
+  Memory memory_;
   Communicator* group_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/index.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_comm.h"
@@ -78,6 +79,7 @@ class CudaExecutor final : public Executor {
       : program_(program),
         graph_wanted_(target.graph),
         arena_(index(program.arena_bytes)),
+        host_(index(program.host_bytes)),
         io_mirror_(index(io_bytes_of(program))),
         gemm_(device_name(properties), cuda::product_cache_file()),
         info_{properties.multiProcessorCount, properties.major, &gemm_},
@@ -101,9 +103,8 @@ class CudaExecutor final : public Executor {
     make_comm(world);
     steps_.reserve(program.ops.size());
     for (const Op& op : program.ops) {
-      steps_.push_back(
-          {cuda::kernel_of(op.kind),
-           cuda::OpContext(program, op, arena_.data, stream_of(op), info_, comm_.get())});
+      steps_.push_back({cuda::kernel_of(op.kind),
+                        cuda::OpContext(program, op, memory(), stream_of(op), info_, comm_.get())});
     }
     clear();
     rehearse();
@@ -111,8 +112,9 @@ class CudaExecutor final : public Executor {
 
   void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) override {
     if (bytes.empty()) return;
-    const std::int64_t at = locate(tensor, offset, bytes.size());
+    std::byte* const to = locate(tensor, offset, bytes.size());
     if (program_.tensor(tensor).storage == Storage::kIo) {
+      const std::int64_t at = to - arena_.data;
       // The mirror is free again once the last upload from it is through, early in its step.
       QT_CUDA(cudaEventSynchronize(uploaded_.get()));
       std::memcpy(io_mirror_.data + at, bytes.data(), bytes.size());
@@ -120,15 +122,15 @@ class CudaExecutor final : public Executor {
       return;
     }
     QT_CUDA(cudaStreamSynchronize(compute()));
-    QT_CUDA(cudaMemcpy(arena_.data + at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    QT_CUDA(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyDefault));
   }
 
   void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const override {
     if (bytes.empty()) return;
     upload();
     QT_CUDA(cudaStreamSynchronize(compute()));
-    QT_CUDA(cudaMemcpy(bytes.data(), arena_.data + locate(tensor, offset, bytes.size()),
-                       bytes.size(), cudaMemcpyDeviceToHost));
+    QT_CUDA(cudaMemcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size(),
+                       cudaMemcpyDefault));
   }
 
   Status run() override {
@@ -158,9 +160,11 @@ class CudaExecutor final : public Executor {
   double began() const override { return began_; }
   std::vector<std::int64_t> bytes_sent() const override {
     std::vector<std::int64_t> bytes(program_.ops.size(), 0);
-    for (std::size_t i = 0; comm_ && i < bytes.size(); ++i) {
-      bytes[i] = comm_->is_capturable() ? runs_ * bytes_sent_by(program_, program_.ops[i])
-                                        : comm_->bytes_sent(static_cast<OpId>(i)) + sent_inside_[i];
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const Op& op = program_.ops[i];
+      const bool counted = comm_ && !comm_->is_capturable() && op.kind != OpKind::kCopy;
+      bytes[i] = counted ? comm_->bytes_sent(static_cast<OpId>(i)) + sent_inside_[i]
+                         : runs_ * bytes_sent_by(program_, op);
     }
     return bytes;
   }
@@ -199,14 +203,18 @@ class CudaExecutor final : public Executor {
   }
   cudaStream_t compute() const { return streams_[0].get(); }
 
-  std::int64_t locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
+  Memory memory() const { return {arena_.data, host_.data}; }
+  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
     const Tensor& t = program_.tensor(tensor);
     QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
              "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
-    return program_.address_of(tensor) + offset;
+    return memory().at(program_, tensor) + offset;
   }
 
   void clear() {
+    parallel_for(program_.host_bytes, 1 << 24, [&](std::int64_t begin, std::int64_t end, int) {
+      std::memset(host_.data + begin, 0, index(end - begin));
+    });
     QT_CUDA(cudaMemsetAsync(arena_.data, 0, index(program_.arena_bytes), compute()));
     QT_CUDA(cudaStreamSynchronize(compute()));
   }
@@ -356,6 +364,7 @@ class CudaExecutor final : public Executor {
   const Program& program_;
   const bool graph_wanted_;
   DeviceMemory arena_;
+  PinnedMemory host_;
   PinnedMemory io_mirror_;
   std::array<StreamHandle, kStreamCount> streams_;
   std::array<EventHandle, kStreamCount> joins_;
@@ -416,6 +425,13 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, con
                         human_bytes(static_cast<double>(program.arena_bytes)),
                         human_bytes(static_cast<double>(free)),
                         human_bytes(static_cast<double>(total)));
+    }
+    if (const std::int64_t host = free_cpu_bytes(); host >= 0 && program.host_bytes > host) {
+      return make_error(ErrorCode::kOutOfMemory,
+                        "this step keeps {} of the optimizer's state in host memory, of which {} "
+                        "are free",
+                        human_bytes(static_cast<double>(program.host_bytes)),
+                        human_bytes(static_cast<double>(host)));
     }
     return std::unique_ptr<Executor>(
         std::make_unique<CudaExecutor>(program, target, properties, world));

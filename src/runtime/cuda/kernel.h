@@ -11,6 +11,7 @@
 
 #include "program/program.h"
 #include "runtime/cuda/device_comm.h"
+#include "runtime/memory.h"
 
 namespace quintet::cuda {
 
@@ -25,9 +26,9 @@ struct DeviceInfo {
 // An op with its operands' addresses on the device.
 class OpContext : public OpView {
  public:
-  OpContext(const Program& program, const Op& op, std::byte* arena, cudaStream_t stream,
+  OpContext(const Program& program, const Op& op, const Memory& memory, cudaStream_t stream,
             const DeviceInfo& device, const DeviceComm* comm)
-      : OpView{program, op}, arena_(arena), stream_(stream), device_(&device) {
+      : OpView{program, op}, memory_(memory), stream_(stream), device_(&device) {
     if (comm == nullptr) return;
     host_group_ = comm->host_group(op);
     device_group_ = comm->device_group(op);
@@ -54,8 +55,8 @@ class OpContext : public OpView {
   DeviceGroup* device_group() const { return device_group_; }
 
  private:
-  void* address(TensorId id) const { return id < 0 ? nullptr : arena_ + program.address_of(id); }
-  std::byte* arena_;
+  void* address(TensorId id) const { return id < 0 ? nullptr : memory_.at(program, id); }
+  Memory memory_;
   cudaStream_t stream_;
   const DeviceInfo* device_;
   Communicator* host_group_ = nullptr;
