@@ -50,17 +50,32 @@ class OffloadPass {
     return tensors;
   }
 
-  // Takes every so many shards, so that the others' updates go on while these travel.
+  double bytes_of(const Shard& shard) const {
+    double bytes = 0;
+    for (const TensorId t : large_state(shard))
+      bytes += static_cast<double>(program_.tensor(t).bytes());
+    return bytes;
+  }
+
+  // Takes every so many shards, so that the others' updates go on while these travel. Shards that
+  // stand out, the embedding's and the head's, come last: nothing goes on beside their journey.
   void move_to_host(double share) {
-    double due = 0;
+    double all = 0, ordinary = 0;
+    for (const Shard& shard : program_.shards) all += bytes_of(shard);
+    const double usual = 2 * all / static_cast<double>(program_.shards.size());
+    for (const Shard& shard : program_.shards)
+      if (bytes_of(shard) <= usual) ordinary += bytes_of(shard);
+    const double of_ordinary = std::min(share * all, ordinary);
+    const double rates[] = {ordinary > 0 ? of_ordinary / ordinary : 0,
+                            all > ordinary ? (share * all - of_ordinary) / (all - ordinary) : 0};
+    double due[] = {0, 0};
     for (const Shard& shard : program_.shards) {
-      const std::vector<TensorId> tensors = large_state(shard);
-      double bytes = 0;
-      for (const TensorId t : tensors) bytes += static_cast<double>(program_.tensor(t).bytes());
-      due += share * bytes;
-      if (bytes == 0 || 2 * due < bytes) continue;
-      due -= bytes;
-      for (const TensorId t : tensors) program_.tensor(t).storage = Storage::kHost;
+      const double bytes = bytes_of(shard);
+      const std::size_t kind = bytes <= usual ? 0 : 1;
+      due[kind] += rates[kind] * bytes;
+      if (bytes == 0 || 2 * due[kind] < bytes) continue;
+      due[kind] -= bytes;
+      for (const TensorId t : large_state(shard)) program_.tensor(t).storage = Storage::kHost;
     }
     for (Tensor& t : program_.tensors) {
       if (t.base != kNone && program_.tensor(t.base).storage == Storage::kHost)

@@ -52,11 +52,6 @@ std::string layout_name(const StepOptions& options) {
 Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model));
   QT_TRY(validate(options.model, options.batch, options.grid.tp));
-  if (options.batch.packed && options.target.device == Device::kCuda) {
-    return usage_error(
-        "data.pack = true on a GPU: keeping segments apart has not been checked there yet; set "
-        "data.pack=false, or train.device=cpu");
-  }
   if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {
     return usage_error("the interleaved schedule needs a pipeline: parallel.pp is 1");
   }

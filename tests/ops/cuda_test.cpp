@@ -134,12 +134,25 @@ TEST_P(Cuda, Attention) {
     int heads, dim;
     bool causal, biased, padded;
     float dropout;
+    bool packed = false;
+  };
+  // Runs of this many tokens, the last of them a part of one.
+  const auto segments = [](std::int64_t rows, std::int64_t length, std::int64_t run) {
+    HostTensor ids =
+        integers({rows, length}, std::vector<double>(static_cast<std::size_t>(rows * length), 0));
+    for (std::int64_t i = 0; i < rows * length; ++i)
+      ids.at(i) = static_cast<double>(1 + (i % length + 5 * (i / length)) / run);
+    return ids;
   };
   for (const Setup& s : {Setup{"encoder", 2, 512, 0, 3, 64, false, true, false, 0},
                          Setup{"encoder_ragged", 2, 333, 0, 2, 64, false, true, true, 0.1f},
                          Setup{"decoder", 2, 256, 0, 3, 64, true, true, false, 0},
                          Setup{"cross", 2, 128, 320, 3, 64, false, false, true, 0},
-                         Setup{"wide_heads", 1, 130, 0, 2, 128, true, true, false, 0}}) {
+                         Setup{"wide_heads", 1, 130, 0, 2, 128, true, true, false, 0},
+                         Setup{"encoder_packed", 2, 512, 0, 2, 64, false, true, false, 0, true},
+                         Setup{"encoder_packed_odd", 3, 387, 0, 2, 64, false, true, false, 0, true},
+                         Setup{"decoder_packed", 2, 333, 0, 2, 64, true, true, false, 0, true},
+                         Setup{"cross_packed", 2, 200, 451, 2, 64, false, false, false, 0, true}}) {
     const std::int64_t width = std::int64_t{s.heads} * s.dim,
                        keys = s.keys > 0 ? s.keys : s.queries;
     AttentionAttrs attrs;
@@ -159,14 +172,19 @@ TEST_P(Cuda, Attention) {
         s.padded ? integers({2}, {static_cast<double>(keys), static_cast<double>(keys - 70)})
                  : none();
     const HostTensor step = s.dropout > 0 ? scalar(4, DType::kI64) : none();
-    const OpCase forward{
-        s.name, OpKind::kAttention, attrs, {q, kv, bias, lengths, step}, {kMake, kMake}, {}};
+    const HostTensor query_segments = s.packed ? segments(s.batch, s.queries, 40) : none();
+    const HostTensor key_segments =
+        s.packed ? segments(s.batch, keys, s.keys > 0 ? 101 : 40) : none();
+    const OpCase forward{s.name,         OpKind::kAttention,
+                         attrs,          {q, kv, bias, lengths, step, query_segments, key_segments},
+                         {kMake, kMake}, {}};
     compare(forward, dtype(), kTwoRoundings);
     const auto out = run_op(forward, Device::kCpu);
     compare({s.name,
              OpKind::kAttentionBackward,
              attrs,
-             {random(out[0].shape, dtype(), 5), q, kv, bias, lengths, step, out[0], out[1], none()},
+             {random(out[0].shape, dtype(), 5), q, kv, bias, lengths, step, out[0], out[1], none(),
+              query_segments, key_segments},
              {kMake, s.keys > 0 ? kMake : kSkip, s.biased ? kMake : kSkip},
              {none(), none(), s.biased ? random({32, s.heads}, DType::kF32, 6) : none()}},
             dtype(), kTwoRoundings);

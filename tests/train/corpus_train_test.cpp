@@ -1,6 +1,5 @@
 // Training on a corpus: the samples of a run do not depend on how it was cut into batches or broken
-// off, and packed rows learn what their segments would learn apart.
-#include <cmath>
+// off.
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -9,10 +8,7 @@
 #include "data/corpus/build.h"
 #include "tests/data/models.h"
 #include "tests/support/folders.h"
-#include "tests/support/programs.h"
 #include "tests/support/temporary_folder.h"
-#include "train/feed.h"
-#include "train/model_state.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -112,66 +108,6 @@ TEST_F(CorpusTraining, RefusesACorpusThatTheModelHasNoRowsFor) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kBadInput);
   EXPECT_NE(result.error().message.find("do not belong together"), std::string::npos);
-}
-
-// Two examples in one row against the same two in rows of their own.
-TEST(PackedRows, AreTheirSegmentsApart) {
-  const std::int64_t s1 = 5, s2 = 4, t1 = 3, t2 = 4;
-  const auto word = [](std::int64_t i) { return static_cast<std::int32_t>(3 + i * 7 % 90); };
-  const auto run = [&](bool packed) {
-    StepOptions options = testing::tiny_step();
-    options.model.dropout = 0;
-    options.update = false;
-    options.batch = packed ? BatchShape{1, 10, 8, false, true} : BatchShape{2, 5, 4, true, false};
-    Batch batch;
-    batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
-    if (packed) {
-      batch.source_segments.assign(10, 0);
-      batch.target_segments.assign(8, 0);
-    } else {
-      batch.lengths = {static_cast<std::int32_t>(s1), static_cast<std::int32_t>(s2)};
-    }
-    const auto put = [&](std::int64_t example, std::int64_t sources, std::int64_t targets,
-                         std::int64_t source_at, std::int64_t target_at) {
-      for (std::int64_t i = 0; i < sources; ++i) {
-        batch.source[static_cast<std::size_t>(source_at + i)] = word(100 * example + i);
-        if (packed)
-          batch.source_segments[static_cast<std::size_t>(source_at + i)] =
-              static_cast<std::int32_t>(example + 1);
-      }
-      for (std::int64_t i = 0; i < targets; ++i) {
-        batch.labels[static_cast<std::size_t>(target_at + i)] = word(200 * example + 50 + i);
-        if (packed)
-          batch.target_segments[static_cast<std::size_t>(target_at + i)] =
-              static_cast<std::int32_t>(example + 1);
-      }
-    };
-    put(0, s1, t1, 0, 0);
-    put(1, s2, t2, packed ? s1 : 5, packed ? t1 : 4);
-    if (packed) {
-      shift_right_in_segments(batch.labels, batch.target_segments, 8, 0, 0, batch.target);
-    } else {
-      shift_right(batch.labels, 4, 0, 0, batch.target);
-    }
-    const Program program = compile_step(options);
-    const auto world = make_single_world();
-    const auto executor = make_cpu_executor(program, options.target, *world);
-    ModelState state(*executor.value(), *world, options.model);
-    state.initialise(3);
-    EXPECT_TRUE(feed(*executor.value(), 0, batch, options).ok());
-    std::vector<double> values = {run_step(*executor.value(), 1, 0).value().loss};
-    for (const Weight& weight : state.weights()) {
-      double square = 0;
-      for (const float g : state.gather_gradient(weight.name))
-        square += static_cast<double>(g) * static_cast<double>(g);
-      values.push_back(std::sqrt(square));
-    }
-    return values;
-  };
-  const auto together = run(true), apart = run(false);
-  ASSERT_EQ(together.size(), apart.size());
-  for (std::size_t i = 0; i < apart.size(); ++i)
-    EXPECT_NEAR(together[i], apart[i], 1e-5 * std::max(apart[i], 1e-3)) << i;
 }
 
 }  // namespace

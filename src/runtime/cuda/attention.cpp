@@ -15,7 +15,7 @@ namespace quintet::cuda {
 namespace {
 
 struct Slots {
-  int q, kv, bias, lengths, query_segments;
+  int q, kv, bias, lengths, query_segments, key_segments;
 };
 
 // Whether the Hopper kernels take this op; `a` is then the op as they see it.
@@ -23,7 +23,6 @@ bool for_hopper(const OpContext& op, const Slots& slots, sm90::Attention& a) {
   const auto& attrs = op.attrs<AttentionAttrs>();
   if (op.in(slots.q).dtype != DType::kBF16 || attrs.head_dim != sm90::kHeadDim) return false;
   if (attrs.dropout_rate > 0 || attrs.max_distance > sm90::kBiasBand) return false;
-  if (op.has_in(slots.query_segments)) return false;
   if (attrs.buckets > sm90::RelativeBias::kMaxBuckets) return false;
   const std::int64_t width = std::int64_t{attrs.heads} * attrs.head_dim;
   const bool cross = op.has_in(slots.kv);
@@ -41,6 +40,8 @@ bool for_hopper(const OpContext& op, const Slots& slots, sm90::Attention& a) {
   a.q_ld = cross ? width : 3 * width;
   a.kv_ld = cross ? 2 * width : 3 * width;
   a.lengths = op.in_data<std::int32_t>(slots.lengths);
+  a.query_segments = op.in_data<std::int32_t>(slots.query_segments);
+  a.key_segments = op.in_data<std::int32_t>(slots.key_segments);
   if (op.has_in(slots.bias)) {
     a.bias.table = op.in_data<void>(slots.bias);
     a.bias.buckets = attrs.buckets;
@@ -57,7 +58,9 @@ bool for_hopper(const OpContext& op, const Slots& slots, sm90::Attention& a) {
 void attention(const OpContext& op) {
   namespace slots = quintet::attention;
   sm90::Attention a;
-  if (!for_hopper(op, {slots::kQ, slots::kKv, slots::kBias, slots::kLengths, slots::kQuerySegments},
+  if (!for_hopper(op,
+                  {slots::kQ, slots::kKv, slots::kBias, slots::kLengths, slots::kQuerySegments,
+                   slots::kKeySegments},
                   a))
     return plain_attention(op);
   QT_CUDA(sm90::forward(a, op.out_data<void>(slots::kOut), op.out_data<float>(slots::kLogSumExp),
@@ -67,7 +70,9 @@ void attention(const OpContext& op) {
 void attention_backward(const OpContext& op) {
   namespace slots = quintet::attention_backward;
   sm90::Attention a;
-  if (!for_hopper(op, {slots::kQ, slots::kKv, slots::kBias, slots::kLengths, slots::kQuerySegments},
+  if (!for_hopper(op,
+                  {slots::kQ, slots::kKv, slots::kBias, slots::kLengths, slots::kQuerySegments,
+                   slots::kKeySegments},
                   a))
     return plain_attention_backward(op);
   QT_CHECK(sm90::backward_workspace(a) <= op.program.tensor(op.op.workspace).bytes(),

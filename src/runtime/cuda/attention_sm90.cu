@@ -53,6 +53,7 @@ bool supported(const Attention& a) {
   if (a.batch < 1 || a.heads < 1 || a.queries < 1 || a.keys < 1) return false;
   if (std::int64_t{a.batch} * a.heads > 65535) return false;  // the most blocks in a grid's y
   if (!aligned16(a.q) || !aligned16(a.k) || !aligned16(a.v)) return false;
+  if (a.query_segments != nullptr && a.causal && a.bias.table == nullptr) return false;
   if (a.q_ld % 8 != 0 || a.kv_ld % 8 != 0) return false;
   return a.bias.table == nullptr || a.bias.buckets <= RelativeBias::kMaxBuckets;
 }

@@ -40,6 +40,8 @@ struct Attention {
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // bf16, 16-byte aligned
   std::int64_t q_ld = 0, kv_ld = 0;                     // in elements, multiples of 8
   const std::int32_t* lengths = nullptr;  // [b]: keys at and past it are masked; null: none is
+  // [b, t] and [b, s]: a query sees only keys of its own segment. Both or neither.
+  const std::int32_t *query_segments = nullptr, *key_segments = nullptr;
   RelativeBias bias;
 };
 

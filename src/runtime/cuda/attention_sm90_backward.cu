@@ -29,12 +29,21 @@ namespace {
 
 // --- The warpgroups that multiply ----------------------------------------------------------------
 
+// Of packed samples: the segments of a thread's two keys, those of the sample's queries, and the
+// first query of the thread in the tile and the last of all.
+struct Segments {
+  int key[2];
+  const std::int32_t* queries;
+  int first, last;
+};
+
 // S^T of a tile to P, in place. Rows r and r + 8 of a thread are keys, columns are queries. `bias`
 // points to the distance of the thread's first element; `from` are the first columns (less the
 // thread's own) that see the rows' keys.
-template <bool kBand, bool kMask>
+template <bool kBand, bool kMask, bool kSegments>
 __device__ __forceinline__ void weights_tile(float (&s)[64], const float4* stats,
-                                             const float2* bias, float far, const int (&from)[2]) {
+                                             const float2* bias, float far, const int (&from)[2],
+                                             const Segments& segments) {
   // Going 8 keys and 8 queries further leaves the distance as it is: row r + 8 uses the biases
   // that row r had one step before.
   float2 before = {};
@@ -58,7 +67,16 @@ __device__ __forceinline__ void weights_tile(float (&s)[64], const float4* stats
     for (int i = 0; i < 4; ++i) {
       float& x = s[4 * n + i];
       x = exp2_fast(fmaf(x, kLog2e, shift[i]));
-      if (kMask && 8 * n + i % 2 < from[i / 2]) x = 0;  // the place for other masks
+      if (kMask && 8 * n + i % 2 < from[i / 2]) x = 0;
+    }
+    if constexpr (kSegments) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int segment =
+            __ldg(segments.queries + min(segments.first + 8 * n + j, segments.last));
+        if (segment != segments.key[0]) s[4 * n + j] = 0;
+        if (segment != segments.key[1]) s[4 * n + 2 + j] = 0;
+      }
     }
   }
 }
@@ -148,7 +166,7 @@ __device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, in
 }
 
 // All query tiles against one tile of keys.
-template <bool kCausal, bool kBias>
+template <bool kCausal, bool kBias, bool kSegments>
 __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const Item<kCausal>& item,
                                          int j, const float2* bias_table, float (&far_sums)[2],
                                          const Ring<kStages>& kv, Ring<kStages>& ring,
@@ -157,6 +175,15 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
   const int column = 2 * (lane % 4);                 // of the tile's queries: the thread's first
   const int key = j * kTile + warp * 16 + lane / 4;  // likewise
   const int tiles = item.query_tiles_of(p, j);
+  Segments segments;
+  if constexpr (kSegments) {
+    for (int r = 0; r < 2; ++r) {
+      segments.key[r] =
+          p.key_segments[std::int64_t{item.sample} * p.keys + min(key + 8 * r, p.keys - 1)];
+    }
+    segments.queries = p.query_segments + std::int64_t{item.sample} * p.queries;
+    segments.last = p.queries - 1;
+  }
 
   float d_k[32] = {}, d_v[32] = {};
   const std::uint64_t k_desc = tile_descriptor(shared.k[kv.stage]);
@@ -194,6 +221,7 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     // 2. P, then dS
     const float4* stats = shared.stats[ring.stage] + lane % 4;
     const bool mask = (j + 1) * kTile > item.keys || (kCausal && i == j);
+    if constexpr (kSegments) segments.first = i * kTile + column;
     int from[2] = {0, 0};
     if (mask) {
       for (int r = 0; r < 2; ++r) {
@@ -204,16 +232,16 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     if (kBias && on_band(j, i)) {
       const float2* bias = bias_table + (key - i * kTile - column + kDistances / 2);
       if (mask) {
-        weights_tile<true, true>(s, stats, bias, 0, from);
+        weights_tile<true, true, kSegments>(s, stats, bias, 0, from, segments);
       } else {
-        weights_tile<true, false>(s, stats, bias, 0, from);
+        weights_tile<true, false, kSegments>(s, stats, bias, 0, from, segments);
       }
     } else {
       const float far = kBias ? bias_table[j > i ? kDistances - 1 : 0].x : 0.0f;
       if (mask) {
-        weights_tile<false, true>(s, stats, nullptr, far, from);
+        weights_tile<false, true, kSegments>(s, stats, nullptr, far, from, segments);
       } else {
-        weights_tile<false, false>(s, stats, nullptr, far, from);
+        weights_tile<false, false, kSegments>(s, stats, nullptr, far, from, segments);
       }
     }
     std::uint32_t weights[32], d_scores[32];
@@ -315,7 +343,7 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
   __syncwarp();
 }
 
-template <bool kCausal, bool kBias>
+template <bool kCausal, bool kBias, bool kSegments>
 __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
                                          const CUtensorMap& d_k_map, const CUtensorMap& d_v_map) {
   const int group = threadIdx.x / kGroupThreads;
@@ -326,8 +354,8 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
     if constexpr (kBias) barrier_wait(&shared.bias_full[slot.stage], slot.parity);
     float far_sums[2] = {};  // of dS beyond the band: keys before, keys after the query
     for (int j = 0; j < item.key_tiles; ++j) {
-      key_tile<kCausal, kBias>(p, shared, item, j, shared.bias[slot.stage], far_sums, kv, ring,
-                               d_k_map, d_v_map);
+      key_tile<kCausal, kBias, kSegments>(p, shared, item, j, shared.bias[slot.stage], far_sums, kv,
+                                          ring, d_k_map, d_v_map);
       kv.advance();
     }
 
@@ -357,7 +385,7 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
   }
 }
 
-template <bool kCausal, bool kBias>
+template <bool kCausal, bool kBias, bool kSegments>
 __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap q_map,
                     const __grid_constant__ CUtensorMap k_map,
@@ -383,7 +411,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < kMultiplyWarps) {
     take_registers<kMultiplyRegisters>();
-    multiply<kCausal, kBias>(p, shared, d_k_map, d_v_map);
+    multiply<kCausal, kBias, kSegments>(p, shared, d_k_map, d_v_map);
   } else {
     give_registers<kServiceRegisters>();
     if (warp == kMultiplyWarps) {
@@ -436,6 +464,8 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.keys = a.keys;
   p.query_tiles = (a.queries + kTile - 1) / kTile;
   p.lengths = a.lengths;
+  p.query_segments = a.query_segments;
+  p.key_segments = a.key_segments;
   p.d_q = static_cast<__nv_bfloat16*>(b.d_q);
   p.d_k = static_cast<__nv_bfloat16*>(b.d_k);
   p.d_v = static_cast<__nv_bfloat16*>(b.d_v);
@@ -466,17 +496,16 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
                                                          static_cast<const __nv_bfloat16*>(b.out),
                                                          b.lse, a.heads, a.queries, padded, stats);
 
-  const bool biased = a.bias.table != nullptr;
-  const auto kernel = a.causal
-                          ? (biased ? backward_kernel<true, true> : backward_kernel<true, false>)
-                          : (biased ? backward_kernel<false, true> : backward_kernel<false, false>);
+  const auto kernel = with_case(a, []<class Case>(Case) {
+    return backward_kernel<Case::kCausal, Case::kBias, Case::kSegments>;
+  });
   const int shared = sizeof(Shared);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (error != cudaSuccess) return error;
   kernel<<<blocks_for(a), kThreads, shared, stream>>>(p, q_map, k_map, v_map, d_out_map, d_k_map,
                                                       d_v_map);
-  if (biased && b.d_bias != nullptr) {
+  if (a.bias.table != nullptr && b.d_bias != nullptr) {
     const auto reduce = [&]<class T>(T* d_bias) {
       bias_gradient_kernel<<<a.heads, 1024, 0, stream>>>(p.bias, p.d_bias_sums, p.d_far_sums,
                                                          a.batch, a.heads, a.bias.buckets,

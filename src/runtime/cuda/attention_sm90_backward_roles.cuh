@@ -31,7 +31,7 @@ struct Shared {
 
 struct Params {
   int batch, heads, queries, keys, query_tiles;
-  const std::int32_t* lengths;
+  const std::int32_t *lengths, *query_segments, *key_segments;
   __nv_bfloat16 *d_q, *d_k, *d_v;
   std::int64_t q_ld, kv_ld;
   const float4* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}

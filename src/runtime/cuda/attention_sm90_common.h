@@ -41,6 +41,25 @@ inline BiasParams bias_params(const RelativeBias& bias) {
   return p;
 }
 
+// The cases that kernels are compiled for.
+template <bool kIsCausal, bool kHasBias, bool kHasSegments>
+struct Case {
+  static constexpr bool kCausal = kIsCausal, kBias = kHasBias, kSegments = kHasSegments;
+};
+// What `kernel_of` returns for an attention's case. Of packed samples there are the three kinds of
+// attention that T5 has; see supported().
+template <class KernelOf>
+auto with_case(const Attention& a, const KernelOf& kernel_of) {
+  const bool biased = a.bias.table != nullptr;
+  if (a.query_segments != nullptr) {
+    if (!biased) return kernel_of(Case<false, false, true>());
+    return a.causal ? kernel_of(Case<true, true, true>()) : kernel_of(Case<false, true, true>());
+  }
+  if (a.causal)
+    return biased ? kernel_of(Case<true, true, false>()) : kernel_of(Case<true, false, false>());
+  return biased ? kernel_of(Case<false, true, false>()) : kernel_of(Case<false, false, false>());
+}
+
 #ifdef __CUDACC__
 __device__ __forceinline__ int bias_bucket_of(const BiasParams& bias, int distance) {
   const unsigned i = min(max(distance, -kBiasBand), kBiasBand) + kBiasBand;

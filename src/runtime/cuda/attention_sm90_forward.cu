@@ -33,7 +33,7 @@ struct Shared {
 
 struct Params {
   int heads, queries, keys, query_tiles;
-  const std::int32_t* lengths;
+  const std::int32_t *lengths, *query_segments, *key_segments;
   float* lse;  // [b, h, t]
   BiasParams bias;
 };
@@ -49,10 +49,14 @@ struct Place {
   int query;       // of its first row
   int column;      // of its first element in a tile of keys
   int visible[2];  // keys that its rows see
+  // Of packed samples: the segments of its rows and of the keys, and the last of these.
+  int segment[2];
+  const std::int32_t* key_segments;
+  int last_key;
 };
 
 // Turns scores into weights, in place, and returns the factors for what was summed before.
-template <bool kBand, bool kMask>
+template <bool kBand, bool kMask, bool kSegments>
 __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (&rescale)[2],
                                              const Place& place, int first_key, float far,
                                              const float2* bias) {
@@ -71,7 +75,7 @@ __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (
       before = now;
     }
   }
-  if constexpr (kMask) {  // the place for other masks, such as segments
+  if constexpr (kMask) {
     const int left[2] = {place.visible[0] - first_key - place.column,
                          place.visible[1] - first_key - place.column};
 #pragma unroll
@@ -79,6 +83,18 @@ __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (8 * n + (i & 1) >= left[i / 2]) s[4 * n + i] = -INFINITY;
+      }
+    }
+  }
+  if constexpr (kSegments) {
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int key = min(first_key + place.column + 8 * n + j, place.last_key);
+        const int segment = __ldg(place.key_segments + key);
+        if (segment != place.segment[0]) s[4 * n + j] = -INFINITY;
+        if (segment != place.segment[1]) s[4 * n + 2 + j] = -INFINITY;
       }
     }
   }
@@ -97,9 +113,11 @@ __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (
     m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
     if constexpr (!kBand) m = fmaf(m, kLog2e, far);
     m = fmaxf(m, rows.max[i]);
-    rescale[i] = exp2_fast(rows.max[i] - m);
+    // A row may have seen nothing yet.
+    const float base = kSegments && m == -INFINITY ? 0.0f : m;
+    rescale[i] = exp2_fast(rows.max[i] - base);
     rows.max[i] = m;
-    shift[i] = kBand ? -m : far - m;
+    shift[i] = kBand ? -base : far - base;
   }
   float sum[4] = {};
 #pragma unroll
@@ -117,23 +135,23 @@ __device__ __forceinline__ void softmax_tile(float (&s)[64], Rows& rows, float (
   }
 }
 
-template <bool kCausal, bool kBias>
+template <bool kCausal, bool kBias, bool kSegments>
 __device__ __forceinline__ void softmax_any(float (&s)[64], Rows& rows, float (&rescale)[2],
                                             const Place& place, int first_key, int tile_query,
                                             int keys, const float2* bias) {
   const bool mask = first_key + kTile > keys || (kCausal && first_key + kTile > tile_query + 1);
   if (kBias && abs(first_key - tile_query) <= kTile) {
     if (mask) {
-      softmax_tile<true, true>(s, rows, rescale, place, first_key, 0, bias);
+      softmax_tile<true, true, kSegments>(s, rows, rescale, place, first_key, 0, bias);
     } else {
-      softmax_tile<true, false>(s, rows, rescale, place, first_key, 0, bias);
+      softmax_tile<true, false, kSegments>(s, rows, rescale, place, first_key, 0, bias);
     }
   } else {
     const float far = kBias ? bias[first_key > tile_query ? kDistances - 1 : 0].x : 0.0f;
     if (mask) {
-      softmax_tile<false, true>(s, rows, rescale, place, first_key, far, bias);
+      softmax_tile<false, true, kSegments>(s, rows, rescale, place, first_key, far, bias);
     } else {
-      softmax_tile<false, false>(s, rows, rescale, place, first_key, far, bias);
+      softmax_tile<false, false, kSegments>(s, rows, rescale, place, first_key, far, bias);
     }
   }
 }
@@ -148,7 +166,7 @@ __device__ __forceinline__ bool is_last(unsigned* count) {
   return before % (kThreads / 32) == kThreads / 32 - 1;
 }
 
-template <bool kCausal, bool kBias>
+template <bool kCausal, bool kBias, bool kSegments>
 __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap q_map,
                    const __grid_constant__ CUtensorMap k_map,
@@ -200,6 +218,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   place.column = 2 * (lane % 4);
   for (int i = 0; i < 2; ++i) {
     place.visible[i] = kCausal ? min(keys, place.query + 8 * i + 1) : keys;
+    if constexpr (kSegments) {
+      const int query = min(place.query + 8 * i, p.queries - 1);
+      place.segment[i] = p.query_segments[std::int64_t{sample} * p.queries + query];
+    }
+  }
+  if constexpr (kSegments) {
+    place.key_segments = p.key_segments + std::int64_t{sample} * p.keys;
+    place.last_key = p.keys - 1;
   }
   Rows rows = {{-INFINITY, -INFINITY}, {0, 0}};
   float out[32];  // [64, 64] of the warpgroup
@@ -229,7 +255,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     // 2. Weights
     float rescale[2];
-    softmax_any<kCausal, kBias>(s, rows, rescale, place, j * kTile, q0, keys, shared.bias);
+    softmax_any<kCausal, kBias, kSegments>(s, rows, rescale, place, j * kTile, q0, keys,
+                                           shared.bias);
     if (__any_sync(~0u, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) out[i] *= rescale[i / 2 % 2];
@@ -294,6 +321,8 @@ cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stre
   p.keys = a.keys;
   p.query_tiles = (a.queries + kTile - 1) / kTile;
   p.lengths = a.lengths;
+  p.query_segments = a.query_segments;
+  p.key_segments = a.key_segments;
   p.lse = lse;
   p.bias = bias_params(a.bias);
   CUtensorMap q_map, k_map, v_map, out_map;
@@ -310,10 +339,9 @@ cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stre
   }
   if (error != cudaSuccess) return error;
 
-  const bool biased = a.bias.table != nullptr;
-  const auto kernel = a.causal
-                          ? (biased ? forward_kernel<true, true> : forward_kernel<true, false>)
-                          : (biased ? forward_kernel<false, true> : forward_kernel<false, false>);
+  const auto kernel = with_case(a, []<class Case>(Case) {
+    return forward_kernel<Case::kCausal, Case::kBias, Case::kSegments>;
+  });
   const int bytes = sizeof(Shared);
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
