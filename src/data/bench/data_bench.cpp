@@ -2,9 +2,9 @@
 
 #include <fstream>
 
-#include <nlohmann/json.hpp>
 #include <zstd.h>
 
+#include "base/json.h"
 #include "data/corpus/build.h"
 #include "data/corpus/corpus_frame.h"
 #include "data/loader/corpus_source.h"
@@ -27,7 +27,7 @@ std::string processor_name() {
 Status write_json_lines(const BenchText& text, const Path& path) {
   std::string json;
   for (const std::string_view line : text.lines(text.text.size())) {
-    json += R"({"id": "0123456789abcdef", "text": )" + nlohmann::json(line).dump() + "}\n";
+    json += R"({"id": "0123456789abcdef", "text": )" + to_text(line) + "}\n";
   }
   std::string packed(ZSTD_compressBound(json.size()), '\0');
   const std::size_t size = ZSTD_compress(packed.data(), packed.size(), json.data(), json.size(), 3);

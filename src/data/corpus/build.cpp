@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/count_bytes.h"
+#include "base/json.h"
 #include "data/corpus/block_pipeline.h"
 #include "data/corpus/build_state.h"
 #include "data/corpus/corpus_frame.h"
@@ -192,17 +192,17 @@ void Builder::plan() {
       {"held_out", number(options_.held_out)},
       {"sentinels", number(options_.sentinels)},
       {"shard_tokens", number(options_.shard_tokens)}};
-  nlohmann::ordered_json everything = {{"version", 1},
-                                       {"block", kBlockBytes},
-                                       {"lanes", kLanes},
-                                       {"tokenizer", tokenizer_.digest()},
-                                       {"options", manifest_.options},
-                                       {"files", nlohmann::ordered_json::array()}};
+  Json everything = {{"version", 1},
+                     {"block", kBlockBytes},
+                     {"lanes", kLanes},
+                     {"tokenizer", tokenizer_.digest()},
+                     {"options", manifest_.options},
+                     {"files", Json::array()}};
   for (const InputFile& file : inputs_) {
     everything["files"].push_back(
         {std::filesystem::absolute(file.path).string(), file.bytes, file.modified});
   }
-  const std::string text = everything.dump();
+  const std::string text = to_text(everything);
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   manifest_.plan_digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

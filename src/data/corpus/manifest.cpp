@@ -1,13 +1,10 @@
 #include "data/corpus/manifest.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "data/corpus/inputs.h"
 
 namespace quintet {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "quintet-corpus";
 constexpr int kVersion = 1;
@@ -149,17 +146,17 @@ std::string to_json(const Manifest& manifest) {
                               {"tokens", shard.tokens},
                               {"documents", shard.documents}});
   }
-  return json.dump(1) + "\n";
+  return to_text(json, 1) + "\n";
 }
 
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, false);
+  QT_ASSIGN(const Json json, parse_json(text, name));
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
     return bad_input("{}: not the manifest of a corpus; `quintet data build` makes one", name);
   }
   if (json.value("version", Json()) != kVersion) {
     return bad_input("{}: version {}; this program reads version {}", name,
-                     json.value("version", Json()).dump(), kVersion);
+                     to_text(json.value("version", Json())), kVersion);
   }
   Manifest manifest;
   std::string failure;
