@@ -8,7 +8,7 @@
 namespace quintet {
 namespace {
 
-struct VerifyOptions {
+struct VerifyGoldenOptions {
   std::string folder;
   std::string precision = "fp32", recompute = "none", device = "cpu";
   std::int32_t accumulate = 1;
@@ -58,7 +58,7 @@ void print(const GoldenReport& r, bool all) {
   }
 }
 
-Status run(const VerifyOptions& options) {
+Status run(const VerifyGoldenOptions& options) {
   GoldenOptions golden;
   golden.dtype = options.precision == "bf16" ? DType::kBF16 : DType::kF32;
   QT_ASSIGN(golden.recompute, parse_recompute(options.recompute));
@@ -106,7 +106,7 @@ Status run(const VerifyOptions& options) {
 void add_verify(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "verify", "compare loss, gradients and training curves with a folder of reference values");
-  auto options = std::make_shared<VerifyOptions>();
+  auto options = std::make_shared<VerifyGoldenOptions>();
   command
       ->add_option("folder", options->folder, "config.json, model.safetensors, batches.json, ...")
       ->required()

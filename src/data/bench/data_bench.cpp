@@ -13,8 +13,6 @@
 namespace quintet {
 namespace {
 
-constexpr std::size_t kBlockBytes = 512 << 10;  // of text, as in a build
-
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -103,7 +101,7 @@ Status Bench::stages() {
     std::vector<TextBlock> blocks;
     {
       const Stopwatch watch(Stopwatch::Of::kThread);
-      TextBlocks reader(files, {0}, kBlockBytes);
+      TextBlocks reader(files, {0}, kTextBlockBytes);
       for (;;) {
         TextBlock block;
         QT_TRY(reader.next(block));
@@ -176,7 +174,7 @@ Status Bench::end_to_end() {
         std::size_t gathered = 0;
         for (const std::string_view line : lines) {
           // The ids of so much text stay together in memory, as in a build.
-          if (gathered >= kBlockBytes) {
+          if (gathered >= kTextBlockBytes) {
             ids.clear();
             gathered = 0;
           }

@@ -27,7 +27,6 @@
 namespace quintet {
 namespace {
 
-constexpr std::size_t kBlockBytes = 512 << 10;
 // Files that are read side by side, each with a decompressor's window of up to 128 MiB.
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kCacheBytes = 128 << 20;  // of all threads' encoders together
@@ -193,7 +192,7 @@ void Builder::plan() {
       {"sentinels", number(options_.sentinels)},
       {"shard_tokens", number(options_.shard_tokens)}};
   Json everything = {{"version", 1},
-                     {"block", kBlockBytes},
+                     {"block", kTextBlockBytes},
                      {"lanes", kLanes},
                      {"tokenizer", tokenizer_.digest()},
                      {"options", manifest_.options},
@@ -259,7 +258,7 @@ Result<std::vector<TextBlocks>> Builder::open_lanes() {
   for (std::uint32_t i = 0; i < inputs_.size(); ++i) indices[i % count].push_back(i);
   std::vector<TextBlocks> lanes;
   for (std::size_t i = 0; i < count; ++i) {
-    lanes.emplace_back(inputs_, std::move(indices[i]), kBlockBytes);
+    lanes.emplace_back(inputs_, std::move(indices[i]), kTextBlockBytes);
     QT_TRY(lanes.back().seek(state_.position.lanes[i]));
   }
   return lanes;

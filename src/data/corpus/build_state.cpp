@@ -5,7 +5,7 @@
 namespace quintet {
 namespace {
 
-Json json_of(const CorpusCounts& c) {
+Json row_of(const CorpusCounts& c) {
   return {c.documents, c.bytes, c.characters, c.tokens, c.unknown_characters};
 }
 CorpusCounts counts_of(const Json& json) {
@@ -31,7 +31,7 @@ Json json_of(const BuildState& state) {
     for (const auto& [split, series] : splits) {
       json["series"].push_back({language, static_cast<int>(split), series.shard,
                                 series.position.tokens, series.position.documents,
-                                json_of(series.counts)});
+                                row_of(series.counts)});
     }
   }
   for (const ShardEntry& shard : state.corpus.finished) {

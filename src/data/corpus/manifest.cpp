@@ -6,8 +6,8 @@
 namespace quintet {
 namespace {
 
-constexpr const char* kFormat = "quintet-corpus";
-constexpr int kVersion = 1;
+constexpr const char* kManifestFormat = "quintet-corpus";
+constexpr int kManifestVersion = 1;
 
 Json json_of(const CorpusCounts& counts) {
   return {{"documents", counts.documents},
@@ -117,8 +117,8 @@ CorpusCounts Manifest::total(Split split) const {
 }
 
 std::string to_json(const Manifest& manifest) {
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
+  Json json = {{"format", kManifestFormat},
+               {"version", kManifestVersion},
                {"plan", manifest.plan_digest},
                {"tokenizer",
                 {{"file", kTokenizerFile},
@@ -151,12 +151,12 @@ std::string to_json(const Manifest& manifest) {
 
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name) {
   QT_ASSIGN(const Json json, parse_json(text, name));
-  if (!json.is_object() || json.value("format", Json()) != kFormat) {
+  if (!json.is_object() || json.value("format", Json()) != kManifestFormat) {
     return bad_input("{}: not the manifest of a corpus; `quintet data build` makes one", name);
   }
-  if (json.value("version", Json()) != kVersion) {
+  if (json.value("version", Json()) != kManifestVersion) {
     return bad_input("{}: version {}; this program reads version {}", name,
-                     to_text(json.value("version", Json())), kVersion);
+                     to_text(json.value("version", Json())), kManifestVersion);
   }
   Manifest manifest;
   std::string failure;
