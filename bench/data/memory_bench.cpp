@@ -9,13 +9,13 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "data/bench/data_bench.h"
 #include "data/bench/stopwatch.h"
 #include "data/sample_text.h"
@@ -44,7 +44,7 @@ std::string json_lines(std::string_view language) {
   for (std::uint64_t i = 0; lines.size() < kPartBytes; ++i) {
     text.clear();
     source.append_document(7, i, 200 + i % 5 * 1000, text);
-    lines += R"({"text": )" + nlohmann::json(text).dump() + "}\n";
+    lines += R"({"text": )" + to_text(text) + "}\n";
   }
   return lines;
 }
@@ -56,7 +56,7 @@ std::string long_lines() {
   for (std::uint64_t i = 0; i < 24; ++i) {
     std::string text;
     source.append_document(8, i, 7 << 20, text);
-    lines += R"({"text": )" + nlohmann::json(text).dump() + "}\n";
+    lines += R"({"text": )" + to_text(text) + "}\n";
   }
   return lines + R"({"text": ")" + std::string(200 << 20, 'x') + "\"}\n";
 }

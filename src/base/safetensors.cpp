@@ -10,7 +10,8 @@
 namespace quintet {
 namespace {
 
-using Json = nlohmann::json;
+// A header may have very many keys, which Json would search one by one.
+using SortedJson = nlohmann::json;
 
 // A header longer than this describes no model; the format's own limit is the same.
 constexpr std::uint64_t kMaxHeader = 100'000'000;
@@ -32,21 +33,21 @@ std::int64_t size_of_file_dtype(const std::string& name) {
 }
 
 // Parses JSON and notes any key that an object has twice: nlohmann keeps the last one silently.
-Json parse_strict(std::string_view text, std::string& duplicate) {
+SortedJson parse_strict(std::string_view text, std::string& duplicate) {
   std::vector<std::set<std::string>> seen;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) seen.emplace_back();
-    if (event == Json::parse_event_t::object_end && !seen.empty()) seen.pop_back();
-    if (event == Json::parse_event_t::key && !seen.empty() && duplicate.empty()) {
+  const auto watch = [&](int, SortedJson::parse_event_t event, SortedJson& value) {
+    if (event == SortedJson::parse_event_t::object_start) seen.emplace_back();
+    if (event == SortedJson::parse_event_t::object_end && !seen.empty()) seen.pop_back();
+    if (event == SortedJson::parse_event_t::key && !seen.empty() && duplicate.empty()) {
       const auto key = value.get<std::string>();
       if (!seen.back().insert(key).second) duplicate = key;
     }
     return true;
   };
-  return Json::parse(text, watch, /*allow_exceptions=*/false);
+  return SortedJson::parse(text, watch, /*allow_exceptions=*/false);
 }
 
-bool as_size(const Json& value, std::int64_t& out) {
+bool as_size(const SortedJson& value, std::int64_t& out) {
   if (!value.is_number_integer()) return false;
   if (value.is_number_unsigned()) {
     if (value.get<std::uint64_t>() > (1ull << 60)) return false;
@@ -101,7 +102,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
     }
   }
   std::string duplicate;
-  const Json header = parse_strict(text, duplicate);
+  const SortedJson header = parse_strict(text, duplicate);
   if (header.is_discarded() || !header.is_object()) {
     return bad_input("{}: header is not a JSON object", origin);
   }
@@ -136,14 +137,14 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
     std::int64_t bytes = size_of_file_dtype(entry.dtype);
     if (bytes == 0) return fail(fmt::format("unknown dtype \"{}\"", entry.dtype));
     if (!value["shape"].is_array()) return fail("shape is not a list");
-    for (const Json& dim : value["shape"]) {
+    for (const SortedJson& dim : value["shape"]) {
       std::int64_t size = 0;
       if (!as_size(dim, size)) return fail("a dim of the shape is not a sensible size");
       if (size != 0 && bytes > (std::int64_t{1} << 60) / size) return fail("shape is too large");
       bytes *= size;
       entry.shape.push_back(size);
     }
-    const Json& offsets = value["data_offsets"];
+    const SortedJson& offsets = value["data_offsets"];
     std::int64_t begin = 0, end = 0;
     if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], begin) ||
         !as_size(offsets[1], end)) {
@@ -229,7 +230,7 @@ void Safetensors::copy_floats(const std::string& name, std::int64_t first,
 Result<SafetensorsWriter> SafetensorsWriter::create(
     const Path& path, const std::vector<Item>& items,
     const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
+  SortedJson header = SortedJson::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
   for (const Item& item : items) {

@@ -63,6 +63,11 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
   for (const std::string& candidate : candidates) {
+    // No distance is less than the difference in length; most candidates end here.
+    if (std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size()) >=
+        best_distance) {
+      continue;
+    }
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -1,5 +1,4 @@
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
@@ -50,8 +49,8 @@ void print(const StepOptions& step, const StepBench& b) {
       total * 1e3, b.product_seconds * 1e3, b.copy_bytes * 1e-9);
 }
 
-nlohmann::ordered_json to_json(const StepOptions& step, const StepBench& b) {
-  nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
+Json to_json(const StepOptions& step, const StepBench& b) {
+  Json kinds = Json::array();
   for (const KindCost& k : b.kinds) {
     kinds.push_back({{"kind", k.kind},
                      {"ops", k.ops},
@@ -95,7 +94,7 @@ void add_bench(CLI::App& app, Action& action) {
       QT_ASSIGN(const StepOptions step, step_options(config, 1));
       QT_ASSIGN(const StepBench result, bench_step(step, *repetitions));
       if (*json) {
-        fmt::print("{}\n", to_json(step, result).dump(2));
+        fmt::print("{}\n", to_text(to_json(step, result), 2));
       } else {
         print(step, result);
       }

@@ -11,7 +11,7 @@
 namespace quintet {
 namespace {
 
-struct VerifyOptions {
+struct VerifyCorpusOptions {
   Path folder;
   int threads = 0;
 };
@@ -47,7 +47,7 @@ Status verify_counts(const Path& folder, const Manifest& manifest) {
   return {};
 }
 
-Status run(const VerifyOptions& options) {
+Status run(const VerifyCorpusOptions& options) {
   const auto began = std::chrono::steady_clock::now();
   QT_ASSIGN(const Manifest manifest, load_manifest(options.folder));
   std::mutex mutex;  // of what follows
@@ -101,7 +101,7 @@ Status run(const VerifyOptions& options) {
 void add_data_verify(CLI::App& data, Action& action) {
   CLI::App* command = data.add_subcommand(
       "verify", "read a whole corpus and check every checksum, every id and every count");
-  auto options = std::make_shared<VerifyOptions>();
+  auto options = std::make_shared<VerifyCorpusOptions>();
   command->add_option("corpus", options->folder, "folder of a corpus")
       ->required()
       ->type_name("DIR");

@@ -1,7 +1,6 @@
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
@@ -11,8 +10,6 @@
 
 namespace quintet {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // What one rank of a run takes.
 struct RankPlan {
@@ -187,7 +184,7 @@ void add_plan(CLI::App& app, Action& action) {
       QT_ASSIGN(const StepOptions step, step_options(config, options->ranks()));
       QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step));
       if (*json) {
-        fmt::print("{}\n", to_json(step, stages).dump(2));
+        fmt::print("{}\n", to_text(to_json(step, stages), 2));
       } else {
         print(step, stages);
       }

@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
 #include <omp.h>
 
+#include "base/json.h"
 #include "cli/commands.h"
 #include "parallel/watchdog.h"
 #include "train/golden.h"
@@ -8,7 +8,7 @@
 namespace quintet {
 namespace {
 
-struct VerifyOptions {
+struct VerifyGoldenOptions {
   std::string folder;
   std::string precision = "fp32", recompute = "none", device = "cpu";
   std::int32_t accumulate = 1;
@@ -23,11 +23,11 @@ double worst(const std::vector<GoldenValue>& values) {
 }
 
 // JSON has no infinity; a broken value is null there.
-nlohmann::ordered_json json_of(const GoldenValue& v) {
+Json json_of(const GoldenValue& v) {
   return {{"name", v.name}, {"expected", v.expected}, {"actual", v.actual}, {"error", v.error}};
 }
-nlohmann::ordered_json json_of(const std::vector<GoldenValue>& values) {
-  auto list = nlohmann::ordered_json::array();
+Json json_of(const std::vector<GoldenValue>& values) {
+  auto list = Json::array();
   for (const GoldenValue& value : values) list.push_back(json_of(value));
   return list;
 }
@@ -58,7 +58,7 @@ void print(const GoldenReport& r, bool all) {
   }
 }
 
-Status run(const VerifyOptions& options) {
+Status run(const VerifyGoldenOptions& options) {
   GoldenOptions golden;
   golden.dtype = options.precision == "bf16" ? DType::kBF16 : DType::kF32;
   QT_ASSIGN(golden.recompute, parse_recompute(options.recompute));
@@ -82,18 +82,18 @@ Status run(const VerifyOptions& options) {
     return make_error(ErrorCode::kMismatch, "values are outside their tolerance");
   }
   if (options.json) {
-    const nlohmann::ordered_json json = {{"passed", report.passed()},
-                                         {"tolerances",
-                                          {{"loss", report.tolerances.loss},
-                                           {"grad_norm", report.tolerances.grad_norm},
-                                           {"gradient", report.tolerances.gradient},
-                                           {"trace", report.tolerances.trace}}},
-                                         {"loss", json_of(report.loss)},
-                                         {"grad_norm", json_of(report.grad_norm)},
-                                         {"gradients", json_of(report.gradients)},
-                                         {"adamw", json_of(report.adamw)},
-                                         {"adafactor", json_of(report.adafactor)}};
-    fmt::print("{}\n", json.dump(2));
+    const Json json = {{"passed", report.passed()},
+                       {"tolerances",
+                        {{"loss", report.tolerances.loss},
+                         {"grad_norm", report.tolerances.grad_norm},
+                         {"gradient", report.tolerances.gradient},
+                         {"trace", report.tolerances.trace}}},
+                       {"loss", json_of(report.loss)},
+                       {"grad_norm", json_of(report.grad_norm)},
+                       {"gradients", json_of(report.gradients)},
+                       {"adamw", json_of(report.adamw)},
+                       {"adafactor", json_of(report.adafactor)}};
+    fmt::print("{}\n", to_text(json, 2));
   } else {
     print(report, options.all);
   }
@@ -106,7 +106,7 @@ Status run(const VerifyOptions& options) {
 void add_verify(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "verify", "compare loss, gradients and training curves with a folder of reference values");
-  auto options = std::make_shared<VerifyOptions>();
+  auto options = std::make_shared<VerifyGoldenOptions>();
   command
       ->add_option("folder", options->folder, "config.json, model.safetensors, batches.json, ...")
       ->required()

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "lab/mpirun.h"
 
@@ -48,8 +48,10 @@ Status train_under(const RunConfig& config, std::int64_t ranks, const std::strin
   QT_ASSIGN(row.run, RunSummary::from_json(summary, folder + "/summary.json"));
   QT_ASSIGN(const std::string metrics, read_file(folder + "/metrics.jsonl"));
   for (const std::string& text : words_of(metrics, '\n')) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_object()) row.losses.push_back(json.value("loss", std::nan("")));
+    const auto line = parse_json(text, folder + "/metrics.jsonl");
+    if (line.ok() && line.value().is_object()) {
+      row.losses.push_back(line.value().value("loss", std::nan("")));
+    }
   }
   return {};
 }

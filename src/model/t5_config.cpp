@@ -3,8 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quintet {
@@ -27,8 +26,6 @@ constexpr std::array<Preset, 8> kPresets = {{
     {"mt5-7b", 250112, 3072, 64, 48, 7680, 24},
     {"mt5-xxl", 250112, 4096, 64, 64, 10240, 24},
 }};
-
-using Json = nlohmann::json;
 
 // Reads typed fields of one JSON object; remembers the first mistake.
 class JsonReader {
@@ -77,7 +74,7 @@ class JsonReader {
   }
   void fail(const char* key, const Json& value, const char* expected) {
     if (error_.empty())
-      error_ = fmt::format("\"{}\" is {}, expected {}", key, value.dump(), expected);
+      error_ = fmt::format("\"{}\" is {}, expected {}", key, to_text(value), expected);
   }
 
   const Json& object_;
@@ -122,8 +119,7 @@ Result<T5Config> preset(std::string_view name) {
 }
 
 Result<T5Config> parse_hf_config(std::string_view json, const std::string& origin) {
-  const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return bad_input("{}: not valid JSON", origin);
+  QT_ASSIGN(const Json parsed, parse_json(json, origin));
   if (!parsed.is_object()) return bad_input("{}: expected a JSON object", origin);
 
   T5Config config;
@@ -171,28 +167,27 @@ Result<T5Config> parse_hf_config(std::string_view json, const std::string& origi
 }
 
 std::string to_hf_config(const T5Config& c) {
-  const nlohmann::ordered_json json = {
-      {"architectures",
-       {c.tied_head ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"}},
-      {"model_type", c.tied_head ? "t5" : "mt5"},
-      {"vocab_size", c.vocab_size},
-      {"d_model", c.d_model},
-      {"d_kv", c.d_kv},
-      {"num_heads", c.num_heads},
-      {"d_ff", c.d_ff},
-      {"num_layers", c.encoder_layers},
-      {"num_decoder_layers", c.decoder_layers},
-      {"feed_forward_proj", c.gated ? "gated-gelu" : "relu"},
-      {"relative_attention_num_buckets", c.relative_buckets},
-      {"relative_attention_max_distance", c.relative_max_distance},
-      {"layer_norm_epsilon", c.norm_epsilon},
-      {"dropout_rate", c.dropout},
-      {"tie_word_embeddings", c.tied_head},
-      {"pad_token_id", c.pad_id},
-      {"eos_token_id", c.eos_id},
-      {"decoder_start_token_id", c.decoder_start_id},
-      {"torch_dtype", "float32"}};
-  return json.dump(2) + "\n";
+  const Json json = {{"architectures",
+                      {c.tied_head ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"}},
+                     {"model_type", c.tied_head ? "t5" : "mt5"},
+                     {"vocab_size", c.vocab_size},
+                     {"d_model", c.d_model},
+                     {"d_kv", c.d_kv},
+                     {"num_heads", c.num_heads},
+                     {"d_ff", c.d_ff},
+                     {"num_layers", c.encoder_layers},
+                     {"num_decoder_layers", c.decoder_layers},
+                     {"feed_forward_proj", c.gated ? "gated-gelu" : "relu"},
+                     {"relative_attention_num_buckets", c.relative_buckets},
+                     {"relative_attention_max_distance", c.relative_max_distance},
+                     {"layer_norm_epsilon", c.norm_epsilon},
+                     {"dropout_rate", c.dropout},
+                     {"tie_word_embeddings", c.tied_head},
+                     {"pad_token_id", c.pad_id},
+                     {"eos_token_id", c.eos_id},
+                     {"decoder_start_token_id", c.decoder_start_id},
+                     {"torch_dtype", "float32"}};
+  return to_text(json, 2) + "\n";
 }
 
 Result<T5Config> load_model_config(const std::string& name_or_path) {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace quintet {
 namespace {
@@ -43,7 +43,7 @@ CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step) {
 Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
   const Path file = checkpoint.folder / "state.json";
   QT_ASSIGN(const std::string text, read_file(file));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  QT_ASSIGN(const Json json, parse_json(text, file.string()));
   if (!json.is_object() || json.value("format", 0) != 1 || json.value("samples", -1) < 0 ||
       json.value("step", std::int64_t{-1}) != checkpoint.step) {
     return bad_input("{}: not the state of a run at step {}", file.string(), checkpoint.step);
@@ -57,9 +57,8 @@ Status write_descriptions(const Path& folder, const RunPosition& position, const
                           const std::string& run_toml) {
   QT_TRY(write_file(folder / "config.json", to_hf_config(model)));
   QT_TRY(write_file(folder / "run.toml", run_toml));
-  const nlohmann::json info = {
-      {"format", 1}, {"step", position.step}, {"samples", position.samples}};
-  return write_file(folder / "state.json", info.dump(2) + "\n");
+  const Json info = {{"format", 1}, {"step", position.step}, {"samples", position.samples}};
+  return write_file(folder / "state.json", to_text(info, 2) + "\n");
 }
 
 }  // namespace

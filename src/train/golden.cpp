@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "data/batch.h"
 #include "train/feed.h"
@@ -14,8 +13,6 @@
 namespace quintet {
 namespace {
 
-using Json = nlohmann::json;
-
 double relative(double actual, double expected) {
   const double error = std::abs(actual - expected) / std::max(std::abs(expected), 1e-30);
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
@@ -23,9 +20,7 @@ double relative(double actual, double expected) {
 
 Result<Json> read_json(const Path& path) {
   QT_ASSIGN(const std::string text, read_file(path));
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return bad_input("{}: not valid JSON", path.string());
-  return parsed;
+  return parse_json(text, path.string());
 }
 
 // A rectangle of integers, row-major.

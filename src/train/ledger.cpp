@@ -3,18 +3,16 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "runtime/dry_run.h"
 #include "runtime/trace.h"
 
 namespace quintet {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json to_json(const StepAccount& a) {
   Json json = {{"step", a.step},           {"data_wait", a.data_wait}, {"compute", a.compute},
@@ -126,12 +124,12 @@ std::string RunSummary::to_json() const {
                {"final_loss", final_loss}};
   json["ranks"] = Json::array();
   for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
-  return json.dump(1) + "\n";
+  return to_text(json, 1) + "\n";
 }
 
 Result<RunSummary> RunSummary::from_json(const std::string& text, const std::string& name) {
+  QT_ASSIGN(const Json json, parse_json(text, name));
   try {
-    const Json json = Json::parse(text);
     RunSummary summary;
     summary.model = json.at("model");
     summary.layout = json.at("layout");
@@ -231,7 +229,7 @@ RunSummary Ledger::close() {
   mine.counted = traffic_of(program, sent);
 
   RunSummary summary;
-  for (const std::string& text : world_.gather(to_json(mine).dump()))
+  for (const std::string& text : world_.gather(to_text(to_json(mine))))
     summary.ranks.push_back(rank_from(Json::parse(text)));
   if (!seconds_.empty()) {
     std::vector<double> sorted = seconds_;

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quintet {
@@ -22,8 +22,9 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
     for (std::size_t begin = 0; begin < old.size();) {
       const std::size_t end = old.find('\n', begin);
       if (end == std::string::npos) break;  // a line cut off by a crash
-      const auto line = nlohmann::json::parse(old.substr(begin, end - begin), nullptr, false);
-      if (line.is_object() && line.value("step", INT64_MAX) <= resumed_step) {
+      const auto line = parse_json(old.substr(begin, end - begin), metrics.path_.string());
+      if (line.ok() && line.value().is_object() &&
+          line.value().value("step", INT64_MAX) <= resumed_step) {
         kept += old.substr(begin, end - begin + 1);
       }
       begin = end + 1;
@@ -38,16 +39,16 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
 }
 
 Status MetricsFile::append(const StepMetrics& m) {
-  const nlohmann::ordered_json line = {{"step", m.step},
-                                       {"loss", m.loss},
-                                       {"z_loss", m.z_loss},
-                                       {"grad_norm", m.grad_norm},
-                                       {"lr", m.learning_rate},
-                                       {"seconds", m.seconds},
-                                       {"data_seconds", m.data_seconds},
-                                       {"tokens_per_second", m.tokens / m.seconds},
-                                       {"tflops", m.flops / m.seconds * 1e-12}};
-  const std::string text = line.dump() + "\n";
+  const Json line = {{"step", m.step},
+                     {"loss", m.loss},
+                     {"z_loss", m.z_loss},
+                     {"grad_norm", m.grad_norm},
+                     {"lr", m.learning_rate},
+                     {"seconds", m.seconds},
+                     {"data_seconds", m.data_seconds},
+                     {"tokens_per_second", m.tokens / m.seconds},
+                     {"tflops", m.flops / m.seconds * 1e-12}};
+  const std::string text = to_text(line) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {
     return io_error("{}: write failed: {}", path_.string(), std::strerror(errno));

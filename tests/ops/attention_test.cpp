@@ -71,7 +71,7 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Setup, DType>> 
   }
 
   OpCase forward_case() const {
-    return {"attention", OpKind::kAttention, attrs_, inputs_, {OpCase::kMake, OpCase::kMake}, {}};
+    return {"attention", OpKind::kAttention, attrs_, inputs_, {kMake, kMake}, {}};
   }
 
   AttentionAttrs attrs_;
@@ -95,8 +95,7 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
            attrs_,
            {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0],
             forward[1], d_bias_before, inputs_[5], inputs_[6]},
-           {OpCase::kMake, cross ? OpCase::kMake : OpCase::kSkip,
-            biased ? attention_backward::kDBiasAddend : OpCase::kSkip},
+           {kMake, cross ? kMake : kSkip, biased ? attention_backward::kDBiasAddend : kSkip},
            {}};
   const auto got = run_op(c);
   const auto objective = [&](const Tensors& in) {
@@ -125,7 +124,7 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
     check(2, added, "bias");
     // Without an addend the gradient is written, not added to what was there.
     c.inputs[attention_backward::kDBiasAddend] = none();
-    c.outputs[attention_backward::kDBias] = OpCase::kMake;
+    c.outputs[attention_backward::kDBias] = kMake;
     c.output_like = {none(), none(), d_bias_before};
     check(2, run_op(c)[2], "bias, first writer");
   }

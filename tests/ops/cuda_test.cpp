@@ -15,8 +15,6 @@
 namespace quintet::testing {
 namespace {
 
-constexpr int kMake = OpCase::kMake, kSkip = OpCase::kSkip;
-
 // Largest relative error between the devices. float32: the order of sums differs. bf16: both round
 // the same exact value once, but where it lies near a tie they may round apart, 2^-8 for such an
 // element; gradients of attention and of the loss pass through one more rounding of an

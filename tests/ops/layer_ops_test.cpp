@@ -9,8 +9,6 @@
 namespace quintet::testing {
 namespace {
 
-constexpr int kMake = OpCase::kMake;
-
 class LayerOps : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }

@@ -10,14 +10,13 @@ namespace quintet::testing {
 namespace {
 
 namespace lce = linear_cross_entropy;
-constexpr int kMake = OpCase::kMake, kSkip = OpCase::kSkip;
 
-struct Setup {
+struct LossSetup {
   std::int64_t batch, tokens, width, vocabulary, chunk;
   float scale, z_loss;
 };
 
-class LossTest : public ::testing::TestWithParam<std::tuple<Setup, DType>> {};
+class LossTest : public ::testing::TestWithParam<std::tuple<LossSetup, DType>> {};
 
 TEST_P(LossTest, ValuesAndGradients) {
   const auto& [s, dtype] = GetParam();
@@ -70,11 +69,12 @@ TEST_P(LossTest, ValuesAndGradients) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LossTest,
-    ::testing::Combine(::testing::Values(Setup{1, 1, 1, 2, 16, 1, 0}, Setup{2, 3, 4, 7, 16, 1, 0},
-                                         Setup{2, 5, 3, 33, 4, 1, 0},  // uneven chunks
-                                         Setup{1, 7, 5, 65, 1, 0.5f, 0},
-                                         Setup{2, 3, 6, 17, 2, 1, 1e-2f},
-                                         Setup{1, 3, 2, 1500, 2, 1, 1e-4f}),
+    ::testing::Combine(::testing::Values(LossSetup{1, 1, 1, 2, 16, 1, 0},
+                                         LossSetup{2, 3, 4, 7, 16, 1, 0},
+                                         LossSetup{2, 5, 3, 33, 4, 1, 0},  // uneven chunks
+                                         LossSetup{1, 7, 5, 65, 1, 0.5f, 0},
+                                         LossSetup{2, 3, 6, 17, 2, 1, 1e-2f},
+                                         LossSetup{1, 3, 2, 1500, 2, 1, 1e-4f}),
                        ::testing::Values(DType::kF32, DType::kBF16)));
 
 TEST(Loss, ABatchWithoutLabelsCostsNothing) {

@@ -114,7 +114,7 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
                                                         input.dtype, Storage::kIo}));
   }
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {
-    if (c.outputs[i] == OpCase::kSkip) {
+    if (c.outputs[i] == kSkip) {
       op.outputs.push_back(kNone);
     } else if (c.outputs[i] >= 0) {
       op.outputs.push_back(op.inputs[static_cast<std::size_t>(c.outputs[i])]);
@@ -128,7 +128,7 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   }
   const auto specs = declaration(op.kind).infer({program, op});
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {
-    if (c.outputs[i] != OpCase::kMake || op.outputs[i] != kNone) continue;
+    if (c.outputs[i] != kMake || op.outputs[i] != kNone) continue;
     op.outputs[i] = program.add_tensor(
         Tensor{fmt::format("out{}", i), specs[i].shape, specs[i].dtype, Storage::kIo});
   }
@@ -190,7 +190,7 @@ void expect_op(const OpCase& c, const std::vector<HostTensor>& expected, double 
     if (pair.output < 0) continue;
     const auto out = static_cast<std::size_t>(pair.output),
                in = static_cast<std::size_t>(pair.input);
-    if (out >= c.outputs.size() || c.outputs[out] != OpCase::kMake) continue;
+    if (out >= c.outputs.size() || c.outputs[out] != kMake) continue;
     if (in >= c.inputs.size() || c.inputs[in].absent) continue;
     OpCase in_place = c;
     in_place.outputs[out] = pair.input;

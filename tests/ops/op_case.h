@@ -38,14 +38,16 @@ HostTensor integers(Shape shape, std::vector<double> values);
 HostTensor random(Shape shape, DType dtype, std::uint64_t seed, double scale = 1);
 HostTensor random_ids(Shape shape, std::int64_t below, std::uint64_t seed);
 
+// What becomes of a result: a new tensor of the declared shape, or it is not asked for.
+inline constexpr int kMake = -1, kSkip = -2;
+
 struct OpCase {
   std::string name;
   OpKind kind{};
   Attrs attrs;
   std::vector<HostTensor> inputs;
-  // For each result: kMake a tensor of the declared shape, kSkip it, or the index of the input it
-  // updates in place (an addend, a moment).
-  static constexpr int kMake = -1, kSkip = -2;
+  // For each result: kMake, kSkip, or the index of the input it updates in place (an addend, a
+  // moment).
   std::vector<int> outputs;
   // Where kMake cannot know the dtype or shape: those of a weight's gradient.
   std::vector<HostTensor> output_like;

@@ -10,8 +10,6 @@
 namespace quintet::testing {
 namespace {
 
-constexpr int kMake = OpCase::kMake, kSkip = OpCase::kSkip;
-
 TEST(SquaredNorm, AddsUp) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const std::int64_t size : {1, 7, 4097, 300001}) {

@@ -2,9 +2,9 @@
 
 #include <fstream>
 
-#include <nlohmann/json.hpp>
 #include <zstd.h>
 
+#include "base/json.h"
 #include "data/corpus/build.h"
 #include "data/corpus/corpus_frame.h"
 #include "data/loader/corpus_source.h"
@@ -12,8 +12,6 @@
 
 namespace quintet {
 namespace {
-
-constexpr std::size_t kBlockBytes = 512 << 10;  // of text, as in a build
 
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -27,7 +25,7 @@ std::string processor_name() {
 Status write_json_lines(const BenchText& text, const Path& path) {
   std::string json;
   for (const std::string_view line : text.lines(text.text.size())) {
-    json += R"({"id": "0123456789abcdef", "text": )" + nlohmann::json(line).dump() + "}\n";
+    json += R"({"id": "0123456789abcdef", "text": )" + to_text(line) + "}\n";
   }
   std::string packed(ZSTD_compressBound(json.size()), '\0');
   const std::size_t size = ZSTD_compress(packed.data(), packed.size(), json.data(), json.size(), 3);
@@ -103,7 +101,7 @@ Status Bench::stages() {
     std::vector<TextBlock> blocks;
     {
       const Stopwatch watch(Stopwatch::Of::kThread);
-      TextBlocks reader(files, {0}, kBlockBytes);
+      TextBlocks reader(files, {0}, kTextBlockBytes);
       for (;;) {
         TextBlock block;
         QT_TRY(reader.next(block));
@@ -176,7 +174,7 @@ Status Bench::end_to_end() {
         std::size_t gathered = 0;
         for (const std::string_view line : lines) {
           // The ids of so much text stay together in memory, as in a build.
-          if (gathered >= kBlockBytes) {
+          if (gathered >= kTextBlockBytes) {
             ids.clear();
             gathered = 0;
           }

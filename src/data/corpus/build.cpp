@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/count_bytes.h"
+#include "base/json.h"
 #include "data/corpus/block_pipeline.h"
 #include "data/corpus/build_state.h"
 #include "data/corpus/corpus_frame.h"
@@ -27,7 +27,6 @@
 namespace quintet {
 namespace {
 
-constexpr std::size_t kBlockBytes = 512 << 10;
 // Files that are read side by side, each with a decompressor's window of up to 128 MiB.
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kCacheBytes = 128 << 20;  // of all threads' encoders together
@@ -192,17 +191,17 @@ void Builder::plan() {
       {"held_out", number(options_.held_out)},
       {"sentinels", number(options_.sentinels)},
       {"shard_tokens", number(options_.shard_tokens)}};
-  nlohmann::ordered_json everything = {{"version", 1},
-                                       {"block", kBlockBytes},
-                                       {"lanes", kLanes},
-                                       {"tokenizer", tokenizer_.digest()},
-                                       {"options", manifest_.options},
-                                       {"files", nlohmann::ordered_json::array()}};
+  Json everything = {{"version", 1},
+                     {"block", kTextBlockBytes},
+                     {"lanes", kLanes},
+                     {"tokenizer", tokenizer_.digest()},
+                     {"options", manifest_.options},
+                     {"files", Json::array()}};
   for (const InputFile& file : inputs_) {
     everything["files"].push_back(
         {std::filesystem::absolute(file.path).string(), file.bytes, file.modified});
   }
-  const std::string text = everything.dump();
+  const std::string text = to_text(everything);
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   manifest_.plan_digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -259,7 +258,7 @@ Result<std::vector<TextBlocks>> Builder::open_lanes() {
   for (std::uint32_t i = 0; i < inputs_.size(); ++i) indices[i % count].push_back(i);
   std::vector<TextBlocks> lanes;
   for (std::size_t i = 0; i < count; ++i) {
-    lanes.emplace_back(inputs_, std::move(indices[i]), kBlockBytes);
+    lanes.emplace_back(inputs_, std::move(indices[i]), kTextBlockBytes);
     QT_TRY(lanes.back().seek(state_.position.lanes[i]));
   }
   return lanes;

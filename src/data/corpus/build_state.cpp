@@ -1,13 +1,11 @@
 #include "data/corpus/build_state.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace quintet {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json json_of(const CorpusCounts& c) {
+Json row_of(const CorpusCounts& c) {
   return {c.documents, c.bytes, c.characters, c.tokens, c.unknown_characters};
 }
 CorpusCounts counts_of(const Json& json) {
@@ -33,7 +31,7 @@ Json json_of(const BuildState& state) {
     for (const auto& [split, series] : splits) {
       json["series"].push_back({language, static_cast<int>(split), series.shard,
                                 series.position.tokens, series.position.documents,
-                                json_of(series.counts)});
+                                row_of(series.counts)});
     }
   }
   for (const ShardEntry& shard : state.corpus.finished) {
@@ -72,15 +70,17 @@ BuildState state_of(const Json& json) {
 }  // namespace
 
 Status save_build_state(FileStore& files, const Path& folder, const BuildState& state) {
-  return files.replace(folder / kBuildStateFile, json_of(state).dump() + "\n");
+  return files.replace(folder / kBuildStateFile, to_text(json_of(state)) + "\n");
 }
 
 Result<std::optional<BuildState>> load_build_state(const Path& folder) {
   const Path path = folder / kBuildStateFile;
   if (!std::filesystem::exists(path)) return std::optional<BuildState>();
   QT_ASSIGN(const std::string text, read_file(path));
+  const Result<Json> json = parse_json(text, path.string());
+  if (!json.ok()) return bad_input("{}; remove the folder and build again", json.error().message);
   try {
-    return std::optional(state_of(Json::parse(text)));
+    return std::optional(state_of(json.value()));
   } catch (const Json::exception& error) {
     return bad_input("{}: damaged ({}); remove the folder and build again", path.string(),
                      error.what());

@@ -1,16 +1,13 @@
 #include "data/corpus/manifest.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "data/corpus/inputs.h"
 
 namespace quintet {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr const char* kFormat = "quintet-corpus";
-constexpr int kVersion = 1;
+constexpr const char* kManifestFormat = "quintet-corpus";
+constexpr int kManifestVersion = 1;
 
 Json json_of(const CorpusCounts& counts) {
   return {{"documents", counts.documents},
@@ -120,8 +117,8 @@ CorpusCounts Manifest::total(Split split) const {
 }
 
 std::string to_json(const Manifest& manifest) {
-  Json json = {{"format", kFormat},
-               {"version", kVersion},
+  Json json = {{"format", kManifestFormat},
+               {"version", kManifestVersion},
                {"plan", manifest.plan_digest},
                {"tokenizer",
                 {{"file", kTokenizerFile},
@@ -149,17 +146,17 @@ std::string to_json(const Manifest& manifest) {
                               {"tokens", shard.tokens},
                               {"documents", shard.documents}});
   }
-  return json.dump(1) + "\n";
+  return to_text(json, 1) + "\n";
 }
 
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("format", Json()) != kFormat) {
+  QT_ASSIGN(const Json json, parse_json(text, name));
+  if (!json.is_object() || json.value("format", Json()) != kManifestFormat) {
     return bad_input("{}: not the manifest of a corpus; `quintet data build` makes one", name);
   }
-  if (json.value("version", Json()) != kVersion) {
+  if (json.value("version", Json()) != kManifestVersion) {
     return bad_input("{}: version {}; this program reads version {}", name,
-                     json.value("version", Json()).dump(), kVersion);
+                     to_text(json.value("version", Json())), kManifestVersion);
   }
   Manifest manifest;
   std::string failure;

@@ -8,8 +8,8 @@
 namespace quintet {
 namespace {
 
-constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
-constexpr std::uint64_t kVersion = 1;
+constexpr char kIndexMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+constexpr std::uint64_t kIndexVersion = 1;
 // magic, u64 version, u8 type, u64 sequences; then, but for fairseq, u64 documents + 1.
 constexpr std::uint64_t kShortHeader = 9 + 8 + 1 + 8, kHeader = kShortHeader + 8;
 
@@ -83,12 +83,13 @@ Result<MegatronDataset> MegatronDataset::open(const Path& prefix) {
 
 Status MegatronDataset::parse() {
   const std::span<const std::byte> bytes = index_.bytes();
-  if (bytes.size() < kShortHeader || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
+  if (bytes.size() < kShortHeader ||
+      std::memcmp(bytes.data(), kIndexMagic, sizeof(kIndexMagic)) != 0) {
     return bad_input("{}: not an index of Megatron's (MMIDIDX); older formats are not read",
                      path(".idx"));
   }
-  if (const auto version = load<std::uint64_t>(bytes.data() + 9); version != kVersion) {
-    return bad_input("{}: version {}; only {} is known", path(".idx"), version, kVersion);
+  if (const auto version = load<std::uint64_t>(bytes.data() + 9); version != kIndexVersion) {
+    return bad_input("{}: version {}; only {} is known", path(".idx"), version, kIndexVersion);
   }
   type_ = static_cast<std::uint8_t>(bytes[17]);
   if (size_of_type(type_) == 0) {
@@ -183,8 +184,8 @@ Status export_megatron(const Corpus& corpus, Split split, const std::string& lan
   }
   // The token files are as Megatron has them.
   for (const TokenShard& shard : shards) QT_TRY(data.write(shard.token_bytes()));
-  QT_TRY(index.write(std::as_bytes(std::span(kMagic))));
-  QT_TRY(index.write(std::as_bytes(std::span(&kVersion, 1))));
+  QT_TRY(index.write(std::as_bytes(std::span(kIndexMagic))));
+  QT_TRY(index.write(std::as_bytes(std::span(&kIndexVersion, 1))));
   const std::uint8_t type = layout.token_bytes == 2 ? kU16 : kI32;
   QT_TRY(index.write(std::as_bytes(std::span(&type, 1))));
   const std::uint64_t counts[] = {documents, documents + 1};

@@ -16,8 +16,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
 constexpr std::size_t kBlockBytes = 64 << 10;
-constexpr char kMagic[8] = {'Q', 'T', 'S', 'H', 'A', 'R', 'D', '1'};
-constexpr std::uint32_t kVersion = 1;
+constexpr char kShardMagic[8] = {'Q', 'T', 'S', 'H', 'A', 'R', 'D', '1'};
+constexpr std::uint32_t kShardVersion = 1;
 
 // The last 64 bytes of an index.
 struct Footer {
@@ -231,8 +231,8 @@ Status ShardWriter::finish() {
   std::vector<std::uint64_t> tables = tokens_.checksums();
   tables.insert(tables.end(), ends_.checksums().begin(), ends_.checksums().end());
   Footer footer{};
-  std::memcpy(footer.magic, kMagic, sizeof(kMagic));
-  footer.version = kVersion;
+  std::memcpy(footer.magic, kShardMagic, sizeof(kShardMagic));
+  footer.version = kShardVersion;
   footer.token_bytes = layout_.token_bytes;
   footer.tokens = position_.tokens;
   footer.documents = position_.documents;
@@ -286,12 +286,12 @@ Status TokenShard::parse() {
     return bad_input("{}: {} bytes are no index of a shard; it is damaged", path, index.size());
   }
   std::memcpy(&footer, index.data() + index.size() - sizeof(footer), sizeof(footer));
-  if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) {
+  if (std::memcmp(footer.magic, kShardMagic, sizeof(kShardMagic)) != 0) {
     return bad_input("{}: not the index of a shard, or cut short", path);
   }
-  if (footer.version != kVersion) {
+  if (footer.version != kShardVersion) {
     return bad_input("{}: a shard of version {}; this program reads version {}", path,
-                     footer.version, kVersion);
+                     footer.version, kShardVersion);
   }
   if ((footer.token_bytes != 2 && footer.token_bytes != 4) || footer.block_bytes != kBlockBytes ||
       footer.tokens > ShardWriter::kMaxTokens || footer.documents > index.size()) {

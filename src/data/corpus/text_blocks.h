@@ -17,6 +17,8 @@ namespace quintet {
 
 // The longest line, or paragraph in text files, that is read at all.
 inline constexpr std::size_t kMaxDocumentBytes = 8 << 20;
+// The size that blocks of a build have, but for whole documents.
+inline constexpr std::size_t kTextBlockBytes = 512 << 10;
 
 struct TextBlock {
   static constexpr std::size_t kPadding = 64;  // readable bytes after the text, for SIMD parsers

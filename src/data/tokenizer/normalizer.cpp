@@ -8,7 +8,6 @@ namespace quintet {
 namespace {
 
 constexpr char32_t kSpaceMarkCode = 0x2581;
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 std::uint8_t byte_of(char c) {
   return static_cast<std::uint8_t>(c);

@@ -9,6 +9,9 @@
 
 namespace quintet {
 
+// What stands for a byte that is not valid: U+FFFD.
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
 struct Utf8Char {
   char32_t code = 0;
   std::uint8_t length = 1;  // bytes; 1 when not valid

@@ -10,8 +10,6 @@
 namespace quintet {
 namespace {
 
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
 bool is_reserved(PieceType type) {
   return type == PieceType::kUnknown || type == PieceType::kControl || type == PieceType::kByte;
 }

@@ -11,7 +11,7 @@ namespace quintet::cpu {
 namespace {
 
 template <class T>
-void forward(const OpContext& op) {
+void normalize(const OpContext& op) {
   const auto* x = op.in_data<T>(rms_norm::kX);
   const auto* weight = op.in_data<T>(rms_norm::kWeight);
   auto* y = op.out_data<T>(rms_norm::kY);
@@ -39,7 +39,7 @@ void forward(const OpContext& op) {
 
 // With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)),  dw = sum over rows of dy n.
 template <class T, class G>
-void backward(const OpContext& op) {
+void normalize_backward(const OpContext& op) {
   const auto* dy = op.in_data<T>(rms_norm_backward::kDy);
   const auto* x = op.in_data<T>(rms_norm_backward::kX);
   const auto* weight = op.in_data<T>(rms_norm_backward::kWeight);
@@ -93,13 +93,13 @@ void backward(const OpContext& op) {
 }  // namespace
 
 void rms_norm(const OpContext& op) {
-  with_float_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) { forward<T>(op); });
+  with_float_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) { normalize<T>(op); });
 }
 
 void rms_norm_backward(const OpContext& op) {
   with_float_type(op.in(rms_norm_backward::kX).dtype, [&]<class T>(T) {
     with_float_type(op.out(rms_norm_backward::kDWeight).dtype,
-                    [&]<class G>(G) { backward<T, G>(op); });
+                    [&]<class G>(G) { normalize_backward<T, G>(op); });
   });
 }
 
