@@ -79,6 +79,7 @@ Result<UnigramModel> UnigramModel::create(const ModelProto& proto, const std::st
   };
   std::vector<Candidate> candidates;
   std::map<char32_t, double> weights;
+  model.scores_ = LargeArray<float>(proto.pieces.size());
   model.cut_.assign(0x10000, 1);
   for (unsigned second = 0x80; second < 0xC0; ++second) {  // never inside a character
     for (unsigned first = 0; first < 0x100; ++first) model.cut_[second << 8 | first] = 0;
@@ -86,7 +87,7 @@ Result<UnigramModel> UnigramModel::create(const ModelProto& proto, const std::st
   for (std::size_t i = 0; i < proto.pieces.size(); ++i) {
     const Piece& piece = proto.pieces[i];
     const auto id = static_cast<std::int32_t>(i);
-    model.scores_.push_back(piece.score);
+    model.scores_[i] = piece.score;
     if (piece.type == PieceType::kUnknown) model.unknown_id_ = id;
     if (piece.type == PieceType::kByte) model.byte_ids_[*byte_of_piece(piece.text)] = id;
     const bool user_defined = piece.type == PieceType::kUserDefined;

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/large_array.h"
 #include "base/result.h"
 #include "data/tokenizer/char_codes.h"
 #include "data/tokenizer/model_proto.h"
@@ -53,7 +54,7 @@ class UnigramModel {
   Normalizer normalizer_;
   CharCodes codes_;
   Trie trie_;
-  std::vector<float> scores_;  // by id
+  LargeArray<float> scores_;  // by id
   // User-defined pieces add a double that is no float. The trie has NaN for them, and they stay out
   // of the cache.
   std::unordered_map<std::int32_t, double> user_defined_;
