@@ -14,9 +14,8 @@ void print(const StepOptions& step, const StepBench& b) {
              step.batch.micro_batch, step.batch.source, step.batch.target,
              step.options.dtype == DType::kBF16 ? "bf16" : "fp32",
              device ? "on the GPU" : fmt::format("{} threads", step.target.threads));
-  fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {} of memory\n", b.seconds * 1e3,
-             b.fastest * 1e3, b.tokens / b.seconds,
-             human_bytes(static_cast<double>(b.arena_bytes)));
+  fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {}\n", b.seconds * 1e3,
+             b.fastest * 1e3, b.tokens / b.seconds, memory_text(b.plan));
   fmt::print(
       "{:.1f} GFLOP/s achieved, {:.1f} the ceiling (products of the step's own shapes): {:.1f} %\n",
       achieved * 1e-9, b.ceiling_flops * 1e-9, 100 * achieved / b.ceiling_flops);
@@ -66,7 +65,8 @@ Json to_json(const StepOptions& step, const StepBench& b) {
           {"ceiling_flops_per_second", b.ceiling_flops},
           {"share_of_ceiling", b.flops / b.seconds / b.ceiling_flops},
           {"copy_bytes_per_second", b.copy_bytes},
-          {"arena_bytes", b.arena_bytes},
+          {"arena_bytes", b.plan.arena_bytes},
+          {"host_bytes", b.plan.host_bytes},
           {"predicted_bytes", b.predicted_bytes},
           {"measured_bytes", b.measured_bytes},
           {"square_flops_per_second", b.square_flops},

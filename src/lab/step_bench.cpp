@@ -153,9 +153,9 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   fill_weights(*executor);
   QT_TRY(feed_random(*executor, options));
   StepBench bench;
-  const DryRun plan = dry_run(program);
+  bench.plan = dry_run(program);
+  const DryRun& plan = bench.plan;
   bench.flops = plan.flops;
-  bench.arena_bytes = plan.arena_bytes;
   bench.tokens = static_cast<double>(options.accumulate * options.batch.micro_batch *
                                      (options.batch.source + options.batch.target));
   QT_ASSIGN(const StepResult warm_up, run_step(*executor, 1, 1e-4));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/dry_run.h"
 #include "train/step_program.h"
 
 namespace quintet {
@@ -28,7 +29,7 @@ struct StepBench {
   double ceiling_flops = 0;    // a second, on the step's own product shapes
   double product_seconds = 0;  // what the products alone would take at that rate
   double copy_bytes = 0;       // a second, read and written, of a large copy
-  std::int64_t arena_bytes = 0;
+  DryRun plan;
   std::int64_t predicted_bytes =
       0;  // of the device's memory: the arena and what comes with a device
   std::int64_t measured_bytes = 0;  // as the device has it; 0 on the CPU

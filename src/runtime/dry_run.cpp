@@ -4,7 +4,10 @@
 #include <numeric>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
+#include "base/text.h"
 #include "program/op_decl.h"
 #include "program/printer.h"
 
@@ -90,6 +93,13 @@ DryRun dry_run(const Program& program) {
     result.peak_op_text = to_string(program, program.ops[static_cast<std::size_t>(result.peak_op)]);
   }
   return result;
+}
+
+std::string memory_text(const DryRun& run) {
+  std::string text = human_bytes(static_cast<double>(run.arena_bytes)) + " of memory";
+  if (run.host_bytes > 0)
+    text += fmt::format(" and {} of the host's", human_bytes(static_cast<double>(run.host_bytes)));
+  return text;
 }
 
 }  // namespace quintet

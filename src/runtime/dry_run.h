@@ -27,4 +27,7 @@ struct DryRun {
 
 DryRun dry_run(const Program& program);
 
+// "65.10 GiB of memory", and how much of the host's beside it if there is any.
+std::string memory_text(const DryRun& run);
+
 }  // namespace quintet

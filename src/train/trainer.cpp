@@ -142,14 +142,14 @@ Status prove(const StepOptions& options, World& world) {
 }
 
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
-  log_info(
-      "{}: {} parameters, {} ops a step, {} of memory, {}; {} sequences of {} + {} tokens a step",
-      options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
-      human_bytes(static_cast<double>(plan.arena_bytes)),
-      options.target.device == Device::kCuda ? std::string("one GPU a rank")
-                                             : fmt::format("{} thread{}", options.target.threads,
-                                                           options.target.threads == 1 ? "" : "s"),
-      options.global_batch(), options.batch.source, options.batch.target);
+  log_info("{}: {} parameters, {} ops a step, {}, {}; {} sequences of {} + {} tokens a step",
+           options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
+           memory_text(plan),
+           options.target.device == Device::kCuda
+               ? std::string("one GPU a rank")
+               : fmt::format("{} thread{}", options.target.threads,
+                             options.target.threads == 1 ? "" : "s"),
+           options.global_batch(), options.batch.source, options.batch.target);
   if (options.grid.size() > 1) {
     log_info("{} ranks: {}; their programs fit together", options.grid.size(),
              layout_name(options));
