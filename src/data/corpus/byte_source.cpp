@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-#define ZSTD_STATIC_LINKING_ONLY  // a stream with memory of our choice
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -138,25 +135,10 @@ class GzipSource final : public CompressedSource {
   bool inside_ = false;  // a member
 };
 
-// Memory for a stream's window, on large pages: matches are all over it, and between two blocks the
-// tokenizer drives small pages out of the TLB.
-void* allocate_window(void*, std::size_t size) {
-  constexpr std::size_t kLargePage = std::size_t{2} << 20;
-  if (size < kLargePage / 2) return std::malloc(size);
-  const std::size_t whole = (size + kLargePage - 1) / kLargePage * kLargePage;
-  void* const memory = std::aligned_alloc(kLargePage, whole);
-  if (memory != nullptr) ::madvise(memory, whole, MADV_HUGEPAGE);  // a wish
-  return memory;
-}
-void free_window(void*, void* memory) {
-  std::free(memory);
-}
-
 class ZstdSource final : public CompressedSource {
  public:
   explicit ZstdSource(std::unique_ptr<PlainSource> file)
-      : CompressedSource(std::move(file)),
-        stream_(ZSTD_createDStream_advanced({allocate_window, free_window, nullptr})) {
+      : CompressedSource(std::move(file)), stream_(ZSTD_createDStream()) {
     if (stream_ == nullptr) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kZstdWindowLog);
   }
