@@ -131,8 +131,8 @@ Status parse_assignment(std::string_view text, ConfigValues& values) {
 Status apply_config(const ConfigValues& values, const FieldList& fields) {
   for (const auto& [key, value] : values) {
     const auto list = fields.fields();
-    const auto field =
-        std::find_if(list.begin(), list.end(), [&](const Field& f) { return f.key == key; });
+    const auto field = std::find_if(list.begin(), list.end(),
+                                    [&name = key](const Field& f) { return f.key == name; });
     if (field == list.end()) return unknown_key(key, value, fields);
     QT_TRY(std::visit(Setter{*field, value}, field->target));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ std::string human_count(double count) {
 }
 
 std::string human_duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::max(seconds, 0.0) + 0.5);
+  const auto whole = std::llround(std::max(seconds, 0.0));
   if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} s", whole);

@@ -1,5 +1,6 @@
 #include "passes/recompute.h"
 
+#include <utility>
 #include <vector>
 
 #include "program/op_decl.h"
@@ -27,11 +28,9 @@ class Recomputer {
   }
 
   void run() {
-    const std::vector<Op> ops = std::move(program_.ops);
-    original_ = &ops;
-    program_.ops.clear();
-    program_.ops.reserve(ops.size());
-    for (Op op : ops) {
+    original_ = std::exchange(program_.ops, {});
+    program_.ops.reserve(original_.size());
+    for (Op op : original_) {
       if (op.tag.phase == Phase::kBackward) {
         for (TensorId& t : op.inputs) t = redone(t);
       }
@@ -46,7 +45,7 @@ class Recomputer {
     // Tensors made by this pass have ids past the table; they are results already redone.
     if (t == kNone || index(t) >= producer_.size() || producer_[index(t)] < 0) return false;
     if (leaves_unit_[index(t)]) return false;
-    const Redo redo = declaration((*original_)[index(producer_[index(t)])].kind).redo;
+    const Redo redo = declaration(original_[index(producer_[index(t)])].kind).redo;
     return mode_ == Recompute::kFull ? redo != Redo::kNever : redo == Redo::kCheap;
   }
 
@@ -57,7 +56,7 @@ class Recomputer {
     if (replacement_.size() <= index(t)) replacement_.resize(producer_.size(), kNone);
     if (replacement_[index(t)] != kNone) return replacement_[index(t)];
 
-    Op again = (*original_)[index(producer_[index(t)])];
+    Op again = original_[index(producer_[index(t)])];
     const std::vector<TensorId> results = again.outputs;
     for (TensorId& input : again.inputs) input = redone(input);
     for (TensorId& output : again.outputs) {
@@ -76,7 +75,7 @@ class Recomputer {
 
   Program& program_;
   const Recompute mode_;
-  const std::vector<Op>* original_ = nullptr;
+  std::vector<Op> original_;       // of the program as it came
   std::vector<OpId> producer_;     // the forward op that made a tensor, -1 if none did
   std::vector<bool> leaves_unit_;  // read by the forward of another unit: always kept
   std::vector<TensorId> replacement_;

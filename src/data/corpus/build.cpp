@@ -343,7 +343,7 @@ Status Builder::write_tokens() {
       return tokenize(worker, item.ticket, item.block, item.output);
     }
     const std::lock_guard one_at_a_time(large_mutex_);
-    const Status status = tokenize(worker, item.ticket, item.block, item.output);
+    Status status = tokenize(worker, item.ticket, item.block, item.output);
     worker.encoder.trim_memory();
     worker.reader.trim_memory();
     return status;

@@ -169,12 +169,12 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   manifest.special = {tokenizer.id("pad"), tokenizer.id("eos"), tokenizer.id("unknown"),
                       tokenizer.id("first_sentinel"), tokenizer.id("sentinels")};
   manifest.layout.token_bytes = static_cast<std::uint32_t>(root.number("token_bytes", 2, 4));
-  root.child("options").each([&](const std::string& key, Reader value) {
+  root.child("options").each([&](const std::string& key, const Reader& value) {
     if (value.json().is_string()) manifest.options[key] = value.json().get<std::string>();
   });
   Reader left_out = root.child("left_out");
   left_out.each(
-      [&](const std::string& key, Reader) { manifest.left_out[key] = left_out.count(key); });
+      [&](const std::string& key, const Reader&) { manifest.left_out[key] = left_out.count(key); });
   root.child("languages").each([&](const std::string& language, Reader splits) {
     if (!is_language_name(language)) splits.fail("");
     for (const Split split : kSplits) {

@@ -44,6 +44,7 @@ T load(const std::byte* at) {
 template <class T>
 bool append_ids(const std::byte* data, std::uint64_t count, std::vector<std::int32_t>& ids) {
   for (std::uint64_t i = 0; i < count; ++i) {
+    // Bytes are signed numbers here. NOLINTNEXTLINE(bugprone-signed-char-misuse)
     const auto id = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
     if (id < 0 || id > INT32_MAX) return false;
     ids.push_back(static_cast<std::int32_t>(id));
