@@ -12,7 +12,7 @@ namespace quintet {
 // How a language's words are spelled: syllables of an onset, a vowel and perhaps a coda, each a
 // list separated by spaces; or, for scripts of many characters, a range of them.
 struct SampleText::Script {
-  std::string_view language, onsets, vowels, codas;
+  std::string_view language, onsets = {}, vowels = {}, codas = {};
   char32_t first = 0, last = 0;  // characters of a script that is not spelled
   bool spaces = true;            // between words
   bool capitals = false;
