@@ -11,6 +11,19 @@ Result<Json> parse_json(std::string_view text, const std::string& origin) {
   }
 }
 
+double number_in(const Json& object, const char* key, double fallback) {
+  if (!object.is_object()) return fallback;
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : fallback;
+}
+
+std::int64_t integer_in(const Json& object, const char* key, std::int64_t fallback) {
+  if (!object.is_object()) return fallback;
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>()
+                                                             : fallback;
+}
+
 std::string to_text(const Json& json, int indent) {
   return json.dump(indent);
 }

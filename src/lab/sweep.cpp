@@ -50,7 +50,7 @@ Status train_under(const RunConfig& config, std::int64_t ranks, const std::strin
   for (const std::string& text : words_of(metrics, '\n')) {
     const auto line = parse_json(text, folder + "/metrics.jsonl");
     if (line.ok() && line.value().is_object()) {
-      row.losses.push_back(line.value().value("loss", std::nan("")));
+      row.losses.push_back(number_in(line.value(), "loss", std::nan("")));
     }
   }
   return {};

@@ -44,11 +44,12 @@ Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
   const Path file = checkpoint.folder / "state.json";
   QT_ASSIGN(const std::string text, read_file(file));
   QT_ASSIGN(const Json json, parse_json(text, file.string()));
-  if (!json.is_object() || json.value("format", 0) != 1 || json.value("samples", -1) < 0 ||
-      json.value("step", std::int64_t{-1}) != checkpoint.step) {
+  const std::int64_t samples = integer_in(json, "samples", -1);
+  if (integer_in(json, "format", 0) != 1 || samples < 0 ||
+      integer_in(json, "step", -1) != checkpoint.step) {
     return bad_input("{}: not the state of a run at step {}", file.string(), checkpoint.step);
   }
-  return RunPosition{checkpoint.step, json.value("samples", std::int64_t{0})};
+  return RunPosition{checkpoint.step, samples};
 }
 
 namespace {

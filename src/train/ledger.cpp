@@ -230,7 +230,7 @@ RunSummary Ledger::close() {
 
   RunSummary summary;
   for (const std::string& text : world_.gather(to_text(to_json(mine))))
-    summary.ranks.push_back(rank_from(Json::parse(text)));
+    summary.ranks.push_back(rank_from(parse_json(text, "a rank's summary").value()));
   if (!seconds_.empty()) {
     std::vector<double> sorted = seconds_;
     std::nth_element(sorted.begin(),

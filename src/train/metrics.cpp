@@ -23,8 +23,7 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
       const std::size_t end = old.find('\n', begin);
       if (end == std::string::npos) break;  // a line cut off by a crash
       const auto line = parse_json(old.substr(begin, end - begin), metrics.path_.string());
-      if (line.ok() && line.value().is_object() &&
-          line.value().value("step", INT64_MAX) <= resumed_step) {
+      if (line.ok() && integer_in(line.value(), "step", INT64_MAX) <= resumed_step) {
         kept += old.substr(begin, end - begin + 1);
       }
       begin = end + 1;

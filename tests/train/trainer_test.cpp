@@ -172,6 +172,29 @@ TEST(Trainer, RefusesToOverwriteARun) {
   EXPECT_EQ(bytes_of(folder.path() / "checkpoints/step-00000002/model.safetensors"), before);
 }
 
+// Files of a run that somebody spoiled: a position of the wrong kind is refused, a line of the
+// metrics is let go.
+TEST(Trainer, ReadsARunThatWasSpoiled) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
+  RunConfig more = small_run(folder.path(), 4);
+  more.output.resume = true;
+  const Path state = folder.path() / "checkpoints/step-00000002/state.json";
+  const std::string good = bytes_of(state);
+  for (const char* text : {R"({"format":"a","step":2,"samples":8})", "[]", "{\"format\":1",
+                           R"({"format":1,"step":2,"samples":{}})"}) {
+    ASSERT_TRUE(write_file(state, text).ok());
+    const auto refused = train_alone(more);
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_EQ(refused.error().code, ErrorCode::kBadInput) << text;
+    EXPECT_NE(refused.error().message.find("state.json"), std::string::npos) << text;
+  }
+  ASSERT_TRUE(write_file(state, good).ok());
+  std::ofstream(folder.path() / "metrics.jsonl", std::ios::app) << "{\"step\":\"x\"}\n7\n";
+  ASSERT_TRUE(train_alone(more).ok());
+  EXPECT_EQ(metrics_of(folder.path()).size(), 4u);
+}
+
 TEST(Trainer, StopsWhenTheLossIsNoNumberAndTouchesNothing) {
   const TemporaryFolder folder;
   RunConfig config = small_run(folder.path(), 200);
