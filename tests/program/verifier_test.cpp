@@ -140,6 +140,24 @@ TEST(Verifier, FindsOverlappingResidentsAndASmallArena) {
   EXPECT_TRUE(mentions(verify(program), "overlap"));
 }
 
+TEST(Verifier, WatchesOverHostMemory) {
+  StepOptions options = tiny_step();
+  options.optimizer.offload = 1;
+  Program program = compile_step(options);
+  ASSERT_TRUE(verify(program).empty());
+  program.host_bytes -= 256;
+  EXPECT_TRUE(mentions(verify(program), "of host memory of"));
+  program = compile_step(options);
+  const auto& state = program.shards.front().state;
+  program.tensor(state[1]).offset = program.tensor(state[0]).offset;
+  EXPECT_TRUE(mentions(verify(program), "overlap"));
+  // A copy that its reader does not wait for.
+  program = compile_step(options);
+  for (Op& op : program.ops)
+    if (op.kind == OpKind::kAdamW) op.waits.clear();
+  EXPECT_TRUE(mentions(verify(program), "nothing orders them"));
+}
+
 TEST(Verifier, FindsUnorderedStreams) {
   // Moved to another stream, an op needs waits on both sides.
   Program program = sound_program();
