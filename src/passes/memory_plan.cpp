@@ -55,7 +55,8 @@ class Planner {
 
   void place_residents() {
     // By class, so that a dump of the arena reads in order.
-    for (const Storage storage : {Storage::kIo, Storage::kParameter, Storage::kOptimizer}) {
+    for (const Storage storage :
+         {Storage::kIo, Storage::kParameter, Storage::kOptimizer, Storage::kCache}) {
       for (Tensor& t : program_.tensors) {
         if (t.storage != storage || t.base != kNone) continue;
         t.offset = resident_bytes_;

@@ -15,6 +15,7 @@
 #include "program/ops/collectives.h"
 #include "program/ops/dropout.h"
 #include "program/ops/embedding.h"
+#include "program/ops/generation.h"
 #include "program/ops/linear_cross_entropy.h"
 #include "program/ops/matmul.h"
 #include "program/ops/rms_norm.h"
@@ -46,6 +47,8 @@ enum class OpKind : std::uint8_t {
   kAdafactorApply,
   kZero,
   kSum,
+  kCachedAttention,
+  kTopLogits,
   kCopy,
   kAllReduce,
   kAllGather,
@@ -53,7 +56,7 @@ enum class OpKind : std::uint8_t {
   kSend,
   kRecv,
 };
-inline constexpr int kOpKindCount = 28;
+inline constexpr int kOpKindCount = 30;
 
 // Whether an op of this kind talks to other ranks and does nothing else.
 constexpr bool is_communication(OpKind kind) {
@@ -71,7 +74,8 @@ struct NoAttrs {
 
 using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs,
                            ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs,
-                           AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs>;
+                           AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs,
+                           CachedAttentionAttrs, TopLogitsAttrs>;
 
 // Ops on one stream run in the order of the program; across streams only `Op::waits` orders them.
 // The pipeline has a stream for each direction of each kind, so that no message waits behind

@@ -28,6 +28,8 @@ const OpDecl& declaration(OpKind kind) {
       &kAdafactorApplyDecl,
       &kZeroDecl,
       &kSumDecl,
+      &kCachedAttentionDecl,
+      &kTopLogitsDecl,
       &kCopyDecl,
       &kAllReduceDecl,
       &kAllGatherDecl,

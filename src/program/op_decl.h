@@ -66,7 +66,7 @@ extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNo
     kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
     kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
     kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
-    kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl,
+    kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCachedAttentionDecl, kTopLogitsDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl,
     kReduceScatterDecl, kSendDecl, kRecvDecl;
 
 const OpDecl& declaration(OpKind kind);

@@ -23,12 +23,14 @@ enum class Storage : std::uint8_t {
   kComm,        // buffers that collectives and copies fill
   kIo,          // batches and scalars the host writes, results it reads
   kHost,        // lives in pinned host memory (offload)
+  kCache,       // keys and values that generation keeps from token to token
 };
-inline constexpr int kStorageCount = 8;
+inline constexpr int kStorageCount = 9;
 
 constexpr std::string_view name_of(Storage storage) {
-  constexpr std::string_view kNames[kStorageCount] = {
-      "parameter", "gradient", "optimizer", "activation", "workspace", "comm", "io", "host"};
+  constexpr std::string_view kNames[kStorageCount] = {"parameter",  "gradient",  "optimizer",
+                                                      "activation", "workspace", "comm",
+                                                      "io",         "host",      "cache"};
   return kNames[static_cast<int>(storage)];
 }
 
@@ -36,7 +38,7 @@ constexpr std::string_view name_of(Storage storage) {
 // outlive it, or because the host writes them before it and reads them after it.
 constexpr bool is_resident(Storage storage) {
   return storage == Storage::kParameter || storage == Storage::kOptimizer ||
-         storage == Storage::kIo || storage == Storage::kHost;
+         storage == Storage::kIo || storage == Storage::kHost || storage == Storage::kCache;
 }
 
 struct Tensor {

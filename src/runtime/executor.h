@@ -33,6 +33,13 @@ class Executor {
   virtual void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const = 0;
 
+  // Copies bytes of another executor's tensor into one of this one's, on the same device. Not while
+  // either runs.
+  virtual void copy_from(const Executor& other, TensorId from, std::int64_t from_offset,
+                         TensorId tensor, std::int64_t offset, std::int64_t bytes) = 0;
+  // Where `size` bytes of a tensor are, `offset` bytes from its start: on the device.
+  virtual std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const = 0;
+
   // Executes the program once. May return before the device is done; write() to io tensors is then
   // for the next run, and read() waits.
   virtual Status run() = 0;

@@ -25,4 +25,6 @@
   X(kAdafactorApply, adafactor_apply)          \
   X(kZero, zero)                               \
   X(kSum, sum)                                 \
+  X(kCachedAttention, cached_attention)        \
+  X(kTopLogits, top_logits)                    \
   X(kCopy, copy)

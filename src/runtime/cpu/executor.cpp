@@ -110,6 +110,18 @@ class CpuExecutor final : public Executor {
       std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
   }
 
+  void copy_from(const Executor& other, TensorId from, std::int64_t from_offset, TensorId tensor,
+                 std::int64_t offset, std::int64_t bytes) override {
+    const auto size = static_cast<std::size_t>(bytes);
+    std::memcpy(locate(tensor, offset, size), other.locate(from, from_offset, size), size);
+  }
+  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const override {
+    const Tensor& t = program_.tensor(tensor);
+    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
+             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
+    return memory().at(program_, tensor) + offset;
+  }
+
   // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
@@ -174,12 +186,6 @@ class CpuExecutor final : public Executor {
   };
 
   Memory memory() const { return {arena_.data(), host_.data()}; }
-  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
-    const Tensor& t = program_.tensor(tensor);
-    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
-             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
-    return memory().at(program_, tensor) + offset;
-  }
 
   const Program& program_;
   const int threads_;

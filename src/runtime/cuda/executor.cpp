@@ -133,6 +133,19 @@ class CudaExecutor final : public Executor {
                        cudaMemcpyDefault));
   }
 
+  void copy_from(const Executor& other, TensorId from, std::int64_t from_offset, TensorId tensor,
+                 std::int64_t offset, std::int64_t bytes) override {
+    QT_CUDA(cudaMemcpyAsync(locate(tensor, offset, index(bytes)),
+                            other.locate(from, from_offset, index(bytes)), index(bytes),
+                            cudaMemcpyDefault, compute()));
+  }
+  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const override {
+    const Tensor& t = program_.tensor(tensor);
+    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
+             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
+    return memory().at(program_, tensor) + offset;
+  }
+
   Status run() override {
     began_ = now();
     return guarded([&] {
@@ -204,12 +217,6 @@ class CudaExecutor final : public Executor {
   cudaStream_t compute() const { return streams_[0].get(); }
 
   Memory memory() const { return {arena_.data, host_.data}; }
-  std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const {
-    const Tensor& t = program_.tensor(tensor);
-    QT_CHECK(offset >= 0 && offset + static_cast<std::int64_t>(size) <= t.bytes(),
-             "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
-    return memory().at(program_, tensor) + offset;
-  }
 
   void clear() {
     parallel_for(program_.host_bytes, 1 << 24, [&](std::int64_t begin, std::int64_t end, int) {
