@@ -179,10 +179,13 @@ Status generate_texts(const GenerateCommand& command) {
               generator.generate(std::span(sources).subspan(first, count), choice,
                                  command.length_penalty, static_cast<std::int64_t>(first)));
     for (std::size_t i = 0; i < count; ++i) {
-      words += std::ssize(results[i]);
-      QT_ASSIGN(const std::string text, codec.decode(sources[first + i], results[i]));
+      words += std::ssize(results[i].words);
+      QT_ASSIGN(const std::string text, codec.decode(sources[first + i], results[i].words));
       if (command.json) {
-        const Json line = {{"source", texts[first + i]}, {"ids", results[i]}, {"text", text}};
+        const Json line = {{"source", texts[first + i]},
+                           {"ids", results[i].words},
+                           {"log_probability", results[i].log_probability},
+                           {"text", text}};
         fmt::print("{}\n", to_text(line));
       } else {
         fmt::print("{}\n", text);

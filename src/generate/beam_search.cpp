@@ -30,7 +30,7 @@ double BeamSearch::score_of(double log_probability, std::int64_t length) const {
 void BeamSearch::finish(Sequence& sequence, double log_probability, std::vector<std::int32_t> words,
                         std::int64_t length) const {
   auto& finished = sequence.finished;
-  finished.push_back({score_of(log_probability, length), std::move(words)});
+  finished.push_back({score_of(log_probability, length), {std::move(words), log_probability}});
   std::stable_sort(finished.begin(), finished.end(),
                    [](const Result& a, const Result& b) { return a.score > b.score; });
   if (finished.size() > index(options_.beams)) finished.pop_back();
@@ -120,11 +120,12 @@ bool BeamSearch::done() const {
                      [](const Sequence& sequence) { return sequence.done; });
 }
 
-std::vector<std::vector<std::int32_t>> BeamSearch::results() const {
-  std::vector<std::vector<std::int32_t>> results;
+std::vector<Generated> BeamSearch::results() const {
+  std::vector<Generated> results;
   for (const Sequence& sequence : sequences_) {
-    results.push_back(sequence.finished.empty() ? sequence.pasts.front()
-                                                : sequence.finished.front().words);
+    results.push_back(sequence.finished.empty()
+                          ? Generated{sequence.pasts.front(), sequence.scores.front()}
+                          : sequence.finished.front().generated);
   }
   return results;
 }

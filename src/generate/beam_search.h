@@ -8,6 +8,12 @@
 
 namespace quintet {
 
+// What was generated for one source.
+struct Generated {
+  std::vector<std::int32_t> words;  // the end not included
+  double log_probability = 0;       // of the words, and of the end where it was reached
+};
+
 class BeamSearch {
  public:
   struct Options {
@@ -27,13 +33,13 @@ class BeamSearch {
   std::span<const std::int32_t> parents() const { return parents_; }
   bool done() const;
 
-  // The best result of each sequence, the end not included.
-  std::vector<std::vector<std::int32_t>> results() const;
+  // The best result of each sequence.
+  std::vector<Generated> results() const;
 
  private:
   struct Result {
     double score = 0;
-    std::vector<std::int32_t> words;
+    Generated generated;
   };
   struct Sequence {
     std::vector<double> scores;                    // of the beams; log-probabilities

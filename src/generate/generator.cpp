@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/index.h"
 #include "base/safetensors.h"
-#include "generate/beam_search.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
 #include "program/verifier.h"
@@ -153,7 +152,7 @@ Result<Generator::Candidates> Generator::advance(std::span<const std::int32_t> w
   return candidates;
 }
 
-Result<std::vector<std::vector<std::int32_t>>> Generator::generate(
+Result<std::vector<Generated>> Generator::generate(
     std::span<const std::vector<std::int32_t>> sources, const Choice& choice, double length_penalty,
     std::int64_t first_row) {
   QT_TRY(read_sources(sources));
@@ -162,11 +161,10 @@ Result<std::vector<std::vector<std::int32_t>>> Generator::generate(
                                   : one_by_one(count, choice, first_row);
 }
 
-Result<std::vector<std::vector<std::int32_t>>> Generator::one_by_one(std::int64_t count,
-                                                                     const Choice& choice,
-                                                                     std::int64_t first_row) {
+Result<std::vector<Generated>> Generator::one_by_one(std::int64_t count, const Choice& choice,
+                                                     std::int64_t first_row) {
   const GenerationShape& shape = options_.shape;
-  std::vector<std::vector<std::int32_t>> results(index(count));
+  std::vector<Generated> results(index(count));
   std::vector<bool> ended(index(count), false);
   std::vector<std::int32_t> words(index(shape.rows()),
                                   static_cast<std::int32_t>(model_->decoder_start_id));
@@ -178,17 +176,18 @@ Result<std::vector<std::vector<std::int32_t>>> Generator::one_by_one(std::int64_
       const std::int32_t chosen =
           choose({next.log_probabilities.data() + first, index(shape.candidates)}, choice,
                  first_row + row, position);
-      words[index(row)] = next.words[first + index(chosen)];
-      ended[index(row)] = words[index(row)] == model_->eos_id;
-      if (!ended[index(row)]) results[index(row)].push_back(words[index(row)]);
+      const std::int32_t word = words[index(row)] = next.words[first + index(chosen)];
+      Generated& result = results[index(row)];
+      result.log_probability += static_cast<double>(next.log_probabilities[first + index(chosen)]);
+      ended[index(row)] = word == model_->eos_id;
+      if (!ended[index(row)]) result.words.push_back(word);
     }
     if (std::find(ended.begin(), ended.end(), false) == ended.end()) break;
   }
   return results;
 }
 
-Result<std::vector<std::vector<std::int32_t>>> Generator::with_beams(std::int64_t count,
-                                                                     double length_penalty) {
+Result<std::vector<Generated>> Generator::with_beams(std::int64_t count, double length_penalty) {
   const GenerationShape& shape = options_.shape;
   BeamSearch search({shape.sequences, shape.beams, shape.tokens,
                      static_cast<std::int32_t>(model_->eos_id), length_penalty});

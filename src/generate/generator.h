@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/result.h"
+#include "generate/beam_search.h"
 #include "generate/next_words.h"
 #include "model/t5_config.h"
 #include "model/t5_generation.h"
@@ -32,23 +33,21 @@ class Generator {
   // What it has allocated on its device, as planned.
   std::int64_t planned_bytes() const { return encode_->arena_bytes + decode_->arena_bytes; }
 
-  // At most `sequences` sources of at most `source` ids each; the words of each result, without the
-  // end. With one beam words are chosen as `choice` says, `first_row` being the number of the first
-  // source among all; with more the best result of each search is taken.
-  Result<std::vector<std::vector<std::int32_t>>> generate(
-      std::span<const std::vector<std::int32_t>> sources, const Choice& choice,
-      double length_penalty = 1, std::int64_t first_row = 0);
+  // At most `sequences` sources of at most `source` ids each. With one beam words are chosen as
+  // `choice` says, `first_row` being the number of the first source among all; with more the best
+  // result of each search is taken.
+  Result<std::vector<Generated>> generate(std::span<const std::vector<std::int32_t>> sources,
+                                          const Choice& choice, double length_penalty = 1,
+                                          std::int64_t first_row = 0);
   // Runs of the decoder so far.
   std::int64_t steps() const { return steps_; }
 
  private:
   Generator() = default;
   Status read_sources(std::span<const std::vector<std::int32_t>> sources);
-  Result<std::vector<std::vector<std::int32_t>>> one_by_one(std::int64_t count,
-                                                            const Choice& choice,
-                                                            std::int64_t first_row);
-  Result<std::vector<std::vector<std::int32_t>>> with_beams(std::int64_t count,
-                                                            double length_penalty);
+  Result<std::vector<Generated>> one_by_one(std::int64_t count, const Choice& choice,
+                                            std::int64_t first_row);
+  Result<std::vector<Generated>> with_beams(std::int64_t count, double length_penalty);
   // The best next words of every row, after `words` at `position`.
   struct Candidates {
     std::vector<std::int32_t> words;
