@@ -69,10 +69,10 @@ double loss_of(const std::string& name, const std::vector<std::int32_t>& source,
   batch.sequences = 1;
   batch.source_length = std::ssize(source);
   batch.target_length = std::ssize(words);
-  batch.source_ids = source;
+  batch.source = source;
   batch.labels = words;
-  batch.target_ids = {static_cast<std::int32_t>(step.model.decoder_start_id)};
-  batch.target_ids.insert(batch.target_ids.end(), words.begin(), words.end() - 1);
+  batch.target = {static_cast<std::int32_t>(step.model.decoder_start_id)};
+  batch.target.insert(batch.target.end(), words.begin(), words.end() - 1);
   batch.lengths = {static_cast<std::int32_t>(source.size())};
   EXPECT_TRUE(feed(*executor, 0, batch, step).ok());
   return run_step(*executor, 1, 0).value().loss * static_cast<double>(words.size());
