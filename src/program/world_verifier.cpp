@@ -17,12 +17,6 @@ namespace {
 using Item = RankTrace::Item;
 using What = Item::What;
 
-// The group a computation talks to by itself, or -1.
-std::int32_t inner_group(const Op& op) {
-  const auto* loss = std::get_if<LinearCrossEntropyAttrs>(&op.attrs);
-  return loss == nullptr ? -1 : loss->group;
-}
-
 }  // namespace
 
 RankTrace trace_of(const Program& program) {
@@ -33,7 +27,7 @@ RankTrace trace_of(const Program& program) {
   std::vector<bool> matters(program.ops.size(), false);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (is_communication(op.kind) || inner_group(op) >= 0 || !op.waits.empty()) matters[i] = true;
+    if (is_communication(op.kind) || group_of(op) >= 0 || !op.waits.empty()) matters[i] = true;
     for (const OpId wait : op.waits) matters[index(wait)] = true;
   }
   std::vector<std::int32_t> item_of(program.ops.size(), -1);
@@ -50,16 +44,13 @@ RankTrace trace_of(const Program& program) {
       item.peer = message->peer;
       item.tag = message->tag;
       item.bytes = program.tensor(op.kind == OpKind::kSend ? op.inputs[0] : op.outputs[0]).bytes();
-    } else if (const auto* collective = std::get_if<CollectiveAttrs>(&op.attrs)) {
+    } else if (const std::int32_t group = group_of(op); group >= 0) {
       item.what = What::kCollective;
-      item.group = collective->group;
-      // What all members must agree on: the larger side.
-      item.bytes =
-          std::max(program.tensor(op.inputs[0]).bytes(), program.tensor(op.outputs[0]).bytes());
-    } else if (inner_group(op) >= 0) {
-      item.what = What::kCollective;
-      item.group = inner_group(op);
-      item.bytes = program.tensor(op.inputs[linear_cross_entropy::kX]).bytes();
+      item.group = group;
+      // What all members must agree on: the larger side, or what a computation talks about.
+      item.bytes = program.tensor(op.inputs[0]).bytes();
+      if (is_communication(op.kind))
+        item.bytes = std::max(item.bytes, program.tensor(op.outputs[0]).bytes());
     }
     item_of[i] = static_cast<std::int32_t>(trace.items.size());
     trace.items.push_back(std::move(item));

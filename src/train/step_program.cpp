@@ -16,6 +16,7 @@
 #include "passes/zero.h"
 #include "program/verifier.h"
 #include "program/world_verifier.h"
+#include "runtime/backend.h"
 
 namespace quintet {
 namespace {
@@ -103,7 +104,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
 Program compile_step(const StepOptions& options, std::int32_t rank) {
   Program program = order_step(options, rank);
   remove_unused_tensors(program);
-  plan_memory(program, options.target);
+  plan_memory(program, *make_backend(options.target));
   const auto findings = verify(program);
   QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
   return program;
