@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "runtime/accounting.h"
+#include "program/op_decl.h"
 #include "runtime/backend.h"
 #include "runtime/dry_run.h"
 

@@ -48,6 +48,9 @@ class Backend {
   virtual std::int64_t bytes_beside_arena(const Program& program) const = 0;
   // Whether copies to and from host memory go on beside the computation.
   virtual bool copies_beside_computation() const = 0;
+  // Whether one loop computes and issues communication, in the program's order: what stands behind
+  // a computation does not begin before it.
+  virtual bool issues_in_order() const = 0;
 };
 
 // Bytes that this rank sends to others, or to host memory or from it; 0 for plain computation.

@@ -15,6 +15,7 @@ class CpuBackend final : public Backend {
   Talk talk(const OpView& op) const override { return mpi_talk(op); }
   std::int64_t bytes_beside_arena(const Program&) const override { return 0; }
   bool copies_beside_computation() const override { return false; }
+  bool issues_in_order() const override { return true; }
 
   std::int64_t scratch_bytes(const OpView& v) const override {
     switch (v.op.kind) {

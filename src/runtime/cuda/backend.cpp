@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   }
   std::int64_t bytes_beside_arena(const Program&) const override { return kContextBytes; }
   bool copies_beside_computation() const override { return true; }
+  bool issues_in_order() const override { return false; }
 
   std::int64_t scratch_bytes(const OpView& v) const override {
     switch (v.op.kind) {
