@@ -44,7 +44,7 @@ if [ ! -e "$folder/$suite.tar" ]; then
     done
   fi
   say "making a bare $suite"
-  mmdebstrap --quiet --variant=minbase --include=ca-certificates,make,git "${apt_conf[@]/#/--aptopt=}" \
+  mmdebstrap --quiet --variant=minbase --include=apt,ca-certificates,make,git "${apt_conf[@]/#/--aptopt=}" \
     "$suite" "$work/bare.tar" "${sources[@]}" || skip "a bare $suite could not be made"
   mv "$work/bare.tar" "$folder/$suite.tar"
 fi
