@@ -1,6 +1,7 @@
 #include "train/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -148,13 +149,16 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
 std::string describe(const RunSummary& summary) {
   const StepAccount mean = summary.mean_account();
   std::string text =
-      fmt::format("{}, {}: a step in {:.2f} ms\n\n{:<18} {:>10} {:>7}\n", summary.model,
-                  summary.layout, summary.step_seconds * 1e3, "time (mean)", "ms", "share");
+      fmt::format("{}, {}: {:.2f} ms per step (median)\n\n{:<18} {:>10} {:>7}\n", summary.model,
+                  summary.layout, summary.step_seconds * 1e3, "mean of all steps", "ms", "share");
+  const auto row = [&](const std::string& name, double seconds) {
+    text +=
+        fmt::format("{:<18} {:>10.3f} {:>6.1f}%\n", name, seconds * 1e3, 100 * seconds / mean.step);
+  };
   for (const AccountPart& part : parts_of(mean)) {
-    if (part.seconds < 1e-9) continue;
-    text += fmt::format("{:<18} {:>10.3f} {:>6.1f}%\n", part.name, part.seconds * 1e3,
-                        100 * part.seconds / mean.step);
+    if (std::abs(part.seconds) >= 1e-9) row(part.name, part.seconds);
   }
+  row("total", mean.step);
   for (std::size_t m = 1; m < kMethodCount; ++m) {
     if (mean.hidden[m] < 1e-9) continue;
     text += fmt::format("{:<18} {:>10.3f}   beside computation\n",
@@ -163,7 +167,7 @@ std::string describe(const RunSummary& summary) {
   }
   if (summary.ranks.empty() || summary.ranks[0].planned.empty()) return text;
   text += fmt::format("\n{:<9} {:<21} {:<8} {:>6} {:>16}   {}\n", "for", "rank 0 sends", "along",
-                      "ops", "bytes a step", "counted");
+                      "ops", "bytes per step", "counted");
   for (std::size_t i = 0; i < summary.ranks[0].planned.size(); ++i) {
     const Traffic& row = summary.ranks[0].planned[i];
     const std::int64_t counted = summary.ranks[0].counted[i].bytes;

@@ -1,12 +1,17 @@
 #include "train/run_config.h"
 
 #include "base/files.h"
+#include "data/corpus/manifest.h"
 #include "parallel/communicator.h"
 
 namespace quintet {
 
 void ModelSection::list(FieldList& fields) {
   fields.add("name", name, "a preset, a Hugging Face config.json, or a folder with one");
+  fields.add("vocabulary", vocabulary,
+             "words of embedding and head; -1: what the model's configuration says, 0: as many as "
+             "the corpus's tokenizer has, rounded up to a multiple of 128",
+             between(-1, 1 << 24));
   fields.add("dropout", dropout,
              "dropout rate; -1: what the model's configuration says (presets: 0)",
              between(-1, 0.99));
@@ -112,6 +117,26 @@ Result<RunConfig> load_run_config(const std::string& file,
 
 namespace {
 
+// The model's vocabulary, where the run says something else than the model's configuration.
+Status fit_vocabulary(const RunConfig& config, T5Config& model) {
+  const std::int64_t asked = config.model.vocabulary;
+  if (asked < 0) return {};
+  if (asked > 0) {
+    model.vocab_size = asked;
+    return validate(model);
+  }
+  if (config.data.kind != "corpus") {
+    return usage_error(
+        "model.vocabulary = 0 takes the vocabulary of a corpus, and data.kind is \"{}\"; give a "
+        "number instead",
+        config.data.kind);
+  }
+  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folder));
+  // Room to the next multiple makes products faster and lets tensor-parallel ranks split evenly.
+  model.vocab_size = (manifest.layout.vocabulary + 127) / 128 * 128;
+  return {};
+}
+
 // Asks the data how long sequences get: whether the source is always full, and how long the target
 // is where that is left open.
 Status fit_lengths(const RunConfig& config, StepOptions& options) {
@@ -140,6 +165,7 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
 Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
   QT_ASSIGN(options.model, load_model_config(config.model.name));
+  QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
 
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
