@@ -55,6 +55,7 @@ tar -C "$root" -xf "$folder/$suite.tar"
 for file in "${apt_conf[@]}" /etc/resolv.conf /etc/hosts; do
   cp -L "$file" "$root$file"
 done
+echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh"  # the folder does not outlive us: no waiting for the disk
 git clone -q --no-hardlinks . "$root/root/quintet"
 say "$suite, commit $(git rev-parse --short HEAD)"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || say "changes that are not committed are left out"
