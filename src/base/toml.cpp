@@ -67,7 +67,9 @@ class Parser {
         if (at_end() || peek() != '=') return fail(fmt::format("expected = after {}", entry.key));
         ++at_;
         skip_spaces();
+        item_lines_.clear();
         QT_ASSIGN(entry.value, value());
+        entry.item_lines = std::move(item_lines_);
         if (!keys.insert(section + "." + entry.key).second) {
           return fail(fmt::format("{} stands twice", entry.key));
         }
@@ -188,6 +190,7 @@ class Parser {
       if (at_end()) return fail("a list does not end");
       if (peek() == ']') break;
       if (peek() != '"' && peek() != '\'') return fail("lists hold strings here");
+      item_lines_.push_back(line_);
       QT_ASSIGN(std::string part, string());
       parts.push_back(std::move(part));
       skip_blank_lines();
@@ -248,6 +251,7 @@ class Parser {
   std::string origin_;
   std::size_t at_ = 0;
   std::int64_t line_ = 1;
+  std::vector<std::int64_t> item_lines_;  // of the list read last
 };
 
 std::string quoted(const std::string& text) {

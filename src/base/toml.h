@@ -23,6 +23,7 @@ struct TomlEntry {
   std::string section, key;
   TomlValue value;
   std::int64_t line = 0;
+  std::vector<std::int64_t> item_lines;  // of a list
 };
 
 // The entries in the order of the document. `origin` names it in errors ("run.toml:3: ...").
