@@ -9,9 +9,11 @@ packages=(
   libopenblas-openmp-dev   # GEMM; the OpenMP build shares our threads instead of starting its own
   libopenmpi-dev openmpi-bin
   libfmt-dev libcli11-dev nlohmann-json3-dev
-  libgtest-dev libbenchmark-dev
+  libgtest-dev libgmock-dev
   libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
   libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums
+  libsqlite3-dev libeigen3-dev  # the laboratory: its store of runs, its models of time
+  iproute2                 # emulated clusters: network namespaces, delays and rates between them
 )
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
