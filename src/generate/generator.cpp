@@ -11,6 +11,7 @@
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
 #include "program/verifier.h"
+#include "runtime/backend.h"
 
 namespace quintet {
 namespace {
@@ -19,7 +20,7 @@ std::unique_ptr<Program> compiled(Program program, const Target& target) {
   drop_first_addends(program);
   insert_waits(program);
   remove_unused_tensors(program);
-  plan_memory(program, target);
+  plan_memory(program, *make_backend(target));
   const auto findings = verify(program);
   QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
   return std::make_unique<Program>(std::move(program));
@@ -78,10 +79,8 @@ Result<Generator> Generator::open(const Path& folder, const GenerateOptions& opt
       compiled(emit_t5_encoder(*generator.model_, shape, options.dtype), options.target);
   generator.decode_ =
       compiled(emit_t5_decoder_step(*generator.model_, shape, options.dtype), options.target);
-  QT_ASSIGN(generator.encoder_,
-            make_executor(*generator.encode_, options.target, *generator.world_));
-  QT_ASSIGN(generator.decoder_,
-            make_executor(*generator.decode_, options.target, *generator.world_));
+  QT_ASSIGN(generator.encoder_, make_executor(*generator.encode_, *generator.world_));
+  QT_ASSIGN(generator.decoder_, make_executor(*generator.decode_, *generator.world_));
   QT_TRY(load_weights(weights, *generator.encoder_));
   QT_TRY(load_weights(weights, *generator.decoder_));
   const Program& decode = *generator.decode_;

@@ -60,6 +60,11 @@ void OutputSection::list(FieldList& fields) {
   fields.add("save_every", save_every, "steps between two checkpoints; 0: only at the end",
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
+  fields.add("checkpoints", checkpoints,
+             "write checkpoints; false: metrics and summary only, for runs that only measure");
+  fields.add("summary_skip", summary_skip,
+             "first steps that the summary's times leave out: they pay for pages and buffers",
+             at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");

@@ -49,6 +49,8 @@ struct OutputSection {
   std::int64_t log_every = 10;
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
+  bool checkpoints = true;
+  std::int64_t summary_skip = 1;
   bool resume = false;
   std::string trace;
   std::int64_t trace_first = 3;

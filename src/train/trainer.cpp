@@ -174,10 +174,11 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
   }
   QT_TRY(prepare_trace(config, first_step, reports));
-  Ledger ledger(world, options.grid, *executor,
+  Ledger ledger(world, options.grid, program, executor->backend(),
                 {config.output.trace, first_step + config.output.trace_first,
                  std::min(config.output.trace_steps,
-                          config.train.steps - first_step - config.output.trace_first + 1)});
+                          config.train.steps - first_step - config.output.trace_first + 1)},
+                config.output.summary_skip);
   const std::string run_toml = config_to_toml(config.fields(), false);
   if (reports) announce(options, state, plan);
 
@@ -226,7 +227,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
       return not_finite(step, outcome, config.output);
     }
     const double ran = now() - began - feeding;
-    QT_TRY(ledger.step(step, waited, ran));
+    QT_TRY(ledger.step(step, executor->began(), executor->timings(), waited, ran));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
     const double flops =
@@ -248,7 +249,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     const bool stop = world.minimum(stop_requested != 0 ? 0 : 1) == 0;
     const bool last = step == config.train.steps || stop;
     const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
-    if (!config.output.folder.empty() && (last || due)) {
+    if (config.output.checkpoints && !config.output.folder.empty() && (last || due)) {
       QT_TRY(save_checkpoint(config.output.folder,
                              {step, start.samples + (step - first_step) * options.global_batch()},
                              world, state, options.model, run_toml, config.output.keep));
@@ -256,12 +257,14 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     if (stop && step != config.train.steps) {
       if (progress) progress->finish();
       return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
-                        config.output.folder.empty() ? "" : "; continue with output.resume=true");
+                        config.output.folder.empty() || !config.output.checkpoints
+                            ? ""
+                            : "; continue with output.resume=true");
     }
   }
   if (progress) progress->finish();
   result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
-  result.summary = ledger.close();
+  result.summary = ledger.close(*executor);
   result.summary.model = options.model.name;
   result.summary.layout = layout_name(options);
   result.summary.steps = result.steps;

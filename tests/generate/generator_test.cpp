@@ -62,7 +62,7 @@ double loss_of(const std::string& name, const std::vector<std::int32_t>& source,
   const auto world = make_single_world();
   step.grid = Grid(1, 1, 1, "tp-dp-pp");
   const Program program = compile_step(step);
-  const auto executor = make_executor(program, step.target, *world).value();
+  const auto executor = make_executor(program, *world).value();
   const auto weights = Safetensors::open(golden_folder(name) / "model.safetensors").value();
   EXPECT_TRUE(ModelState(*executor, *world, step.model).load(weights).ok());
   Batch batch;
