@@ -9,6 +9,9 @@
 
 namespace quintet {
 
+// "attention decoder.3": what an op is called in time lines and messages.
+std::string op_title(const Program& program, OpId id);
+
 // The events of the executor's last run, as JSON objects with a comma after each. `origin`: the
 // moment on this rank's steady clock that the trace counts from. `data_wait`: seconds before the
 // run.

@@ -109,6 +109,11 @@ class CpuExecutor final : public Executor {
       std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
   }
 
+  void report_to(Activity& activity) override {
+    activity_ = &activity;
+    comm_.report_to(activity);
+  }
+
   // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
@@ -124,6 +129,7 @@ class CpuExecutor final : public Executor {
       timing = {.start = now() - begin};
       for (const OpId wait : op.waits) {
         if (comm_.is_done(wait)) continue;
+        activity_->enter_op(wait, true);
         comm_.wait(wait);
         timing.blocked_by = wait;
       }
@@ -133,6 +139,7 @@ class CpuExecutor final : public Executor {
         timing.start = ready;
       }
       Communicator* const group = steps_[i].context.group();
+      activity_->enter_op(static_cast<OpId>(i), group != nullptr);
       if (group != nullptr) group->sent_now = {};
       steps_[i].kernel(steps_[i].context);
       if (group != nullptr) {
@@ -181,6 +188,7 @@ class CpuExecutor final : public Executor {
   Arena arena_, host_;
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
+  Activity nobody_, *activity_ = &nobody_;
   std::vector<OpTiming> timings_;
   double began_ = 0;
   std::vector<std::int64_t> bytes_sent_;  // by ops that comm_ does not carry
