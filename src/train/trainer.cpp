@@ -142,7 +142,8 @@ class Run {
         world_(world),
         watchdog_(watchdog),
         reports_(world.rank() == 0),
-        saves_(!config_.output.folder.empty()) {}
+        keeps_files_(!config_.output.folder.empty()),
+        saves_(keeps_files_ && config_.output.checkpoints) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() { watchdog_.name_ops(nullptr); }
@@ -174,7 +175,7 @@ class Run {
   RunConfig config_;
   World& world_;
   Watchdog& watchdog_;
-  const bool reports_, saves_;
+  const bool reports_, keeps_files_, saves_;
   const double began_ = now();
 
   StepOptions options_;
@@ -214,7 +215,7 @@ Status Run::prepare() {
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
   if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
-  if (reports_ && saves_) {
+  if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
   }
   QT_TRY(prepare_trace(config_, start_.step, reports_));
@@ -222,7 +223,8 @@ Status Run::prepare() {
       world_, options_.grid, *executor_,
       TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
                    std::min(config_.output.trace_steps,
-                            config_.train.steps - start_.step - config_.output.trace_first + 1)});
+                            config_.train.steps - start_.step - config_.output.trace_first + 1)},
+      config_.output.summary_skip);
   run_toml_ = config_to_toml(config_.fields(), false);
   if (reports_) {
     announce(options_, *state_, plan_);
@@ -266,14 +268,14 @@ Status Run::train_steps() {
     const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
     if (saves_ && (last || due || request != Request::kNothing)) QT_TRY(save(step));
     if (!saves_ && request == Request::kSave && reports_)
-      log_warning("asked to save at step {}, and there is no output.folder", step);
+      log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
       return make_error(ErrorCode::kInterrupted, "stopped after step {}{}{}", step,
                         request == Request::kTimeUp ? fmt::format(": train.max_hours = {} are over",
                                                                   config_.train.max_hours)
                                                     : "",
                         saves_ ? "; continue with output.resume=true"
-                               : "; nothing was saved: there is no output.folder");
+                               : "; nothing was saved: this run writes no checkpoints");
     }
   }
   return {};
@@ -334,7 +336,7 @@ Result<TrainResult> Run::finish() {
   result_.summary.layout = layout_name(options_);
   result_.summary.steps = result_.steps;
   result_.summary.final_loss = result_.final_loss;
-  if (reports_ && saves_) {
+  if (reports_ && keeps_files_) {
     QT_TRY(write_file(Path(config_.output.folder) / "summary.json", result_.summary.to_json()));
   }
   return std::move(result_);

@@ -108,7 +108,7 @@ TEST(Runs, TheTraceShowsAllRanksAndTheBooksAddUp) {
       sum += seconds.at(part).get<double>();
     for (const auto& part : seconds.at("exposed")) sum += part.get<double>();
     EXPECT_NEAR(sum, seconds.at("step").get<double>(), 1e-6);
-    EXPECT_GE(seconds.at("other").get<double>(), -1e-4);
+    EXPECT_GE(seconds.at("other").get<double>(), -1e-9);
     EXPECT_EQ(rank.at("traffic_planned"), rank.at("traffic_counted"));
     EXPECT_EQ(rank.at("predicted_bytes"), rank.at("arena_bytes"));
   }

@@ -79,8 +79,8 @@ Result<CorpusSource> CorpusSource::open(const CorpusConfig& config, std::int64_t
   const Manifest& manifest = source.corpus_->manifest();
   if (manifest.layout.vocabulary > model_vocabulary) {
     return bad_input(
-        "{}: its ids go up to {}, and the model's vocabulary has {}; the two do not belong "
-        "together",
+        "{}: its ids go up to {}, and the model's vocabulary has {}; model.vocabulary=0 gives the "
+        "model the vocabulary of the corpus",
         config.folder, manifest.layout.vocabulary - 1, model_vocabulary);
   }
   ObjectiveIds ids;

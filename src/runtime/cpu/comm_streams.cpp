@@ -89,6 +89,7 @@ std::unique_ptr<Transfer> CommStreams::prepare(const Op& op, std::byte* arena) {
 void CommStreams::begin_step(double start_time, std::span<OpTiming> timings) {
   start_time_ = start_time;
   timings_ = timings;
+  waiting_ = false;
   for (Queue& queue : queues_) queue.enqueued = queue.done = 0;
 }
 

@@ -34,6 +34,9 @@ class CommStreams {
   // Waits until op `id` is done.
   void wait(OpId id);
   void wait_all();
+  // From here to the end of the step nothing is computed: time spent on communication holds nothing
+  // up but the end itself.
+  void nothing_else_to_do() { waiting_ = true; }
   std::int64_t bytes_sent(OpId id) const;
 
  private:

@@ -96,6 +96,7 @@ class CpuExecutor final : public Executor {
     for (const Op& op : program.ops) {
       steps_.push_back(
           {cpu::kernel_of(op.kind), cpu::OpContext(program, op, memory(), comm_.group_of(op))});
+      if (!is_communication(op.kind)) ++computations_;
     }
   }
   bool allocated() const { return arena_.allocated() && host_.allocated(); }
@@ -119,6 +120,7 @@ class CpuExecutor final : public Executor {
     omp_set_num_threads(threads_);
     const double begin = began_ = now();
     comm_.begin_step(begin, timings_);
+    std::size_t computations_left = computations_;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Op& op = program_.ops[i];
       if (is_communication(op.kind)) {
@@ -151,6 +153,9 @@ class CpuExecutor final : public Executor {
         bytes_sent_[i] += bytes_sent_by(program_, op);
         timing.talking = timing.end - timing.start;
       }
+      // After the last computation there is nothing that communication could hold up: all that
+      // follows is waiting for it.
+      if (--computations_left == 0) comm_.nothing_else_to_do();
       comm_.progress();
     }
     comm_.wait_all();
@@ -189,6 +194,7 @@ class CpuExecutor final : public Executor {
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
   Activity nobody_, *activity_ = &nobody_;
+  std::size_t computations_ = 0;  // among them
   std::vector<OpTiming> timings_;
   double began_ = 0;
   std::vector<std::int64_t> bytes_sent_;  // by ops that comm_ does not carry
