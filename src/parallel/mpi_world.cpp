@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/parallel_for.h"
 #include "parallel/communicator.h"
+#include "parallel/mpi_algorithms.h"
 
 // A call that fails does so because a peer or the network has gone.
 #define QT_MPI(call)                                                          \

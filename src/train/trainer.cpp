@@ -220,7 +220,7 @@ Status Run::prepare() {
   }
   QT_TRY(prepare_trace(config_, start_.step, reports_));
   ledger_.emplace(
-      world_, options_.grid, *executor_,
+      world_, options_.grid, program_, executor_->backend(),
       TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
                    std::min(config_.output.trace_steps,
                             config_.train.steps - start_.step - config_.output.trace_first + 1)},
@@ -300,7 +300,7 @@ Status Run::train_step(std::int64_t step) {
     return not_finite(step, outcome, config_.output);
   const double ran = now() - began - feeding;
   comparing();
-  QT_TRY(ledger_->step(step, waited_, ran));
+  QT_TRY(ledger_->step(step, executor_->began(), executor_->timings(), waited_, ran));
   watchdog_.end_step();
   const auto tokens = static_cast<double>(options_.global_batch() *
                                           (options_.batch.source + options_.batch.target));
@@ -331,7 +331,7 @@ Status Run::save(std::int64_t step) {
 Result<TrainResult> Run::finish() {
   doing("writing the summary");
   result_.final_loss = tail_steps_ > 0 ? tail_loss_ / static_cast<double>(tail_steps_) : 0;
-  result_.summary = ledger_->close();
+  result_.summary = ledger_->close(*executor_);
   result_.summary.model = options_.model.name;
   result_.summary.layout = layout_name(options_);
   result_.summary.steps = result_.steps;
