@@ -33,4 +33,8 @@ void add_data_generate(CLI::App& data, Action& action);
 void add_data_export(CLI::App& data, Action& action);
 void add_data_bench(CLI::App& data, Action& action);
 
+// The subcommands of `study`.
+void add_study(CLI::App& app, Action& action);
+void add_study_analyse(CLI::App& study, Action& action);
+
 }  // namespace quintet

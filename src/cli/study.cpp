@@ -1,0 +1,12 @@
+#include "cli/commands.h"
+
+namespace quintet {
+
+void add_study(CLI::App& app, Action& action) {
+  CLI::App* study =
+      app.add_subcommand("study", "what methods of parallelism do to each other, with intervals");
+  study->require_subcommand(1);
+  add_study_analyse(*study, action);
+}
+
+}  // namespace quintet
