@@ -14,6 +14,7 @@ using Action = std::function<Status()>;
 
 void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
+void add_cluster(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);

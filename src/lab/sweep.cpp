@@ -31,10 +31,10 @@ Status train_under(const RunConfig& config, std::int64_t ranks, const std::strin
   copy.output.folder = folder;
   const std::string file = folder + "/run.toml", log = folder + "/log.txt";
   QT_TRY(write_file(file, config_to_toml(copy.fields(), false)));
-  QT_ASSIGN(const auto line,
-            mpirun_line({static_cast<int>(ranks),
-                         static_cast<int>(std::max<std::int64_t>(config.train.threads, 1)), ""},
-                        {"train", file}));
+  MpirunOptions where;
+  where.ranks = static_cast<int>(ranks);
+  where.threads = static_cast<int>(std::max<std::int64_t>(config.train.threads, 1));
+  QT_ASSIGN(const auto line, mpirun_line(where, {"train", file}));
   if (const Status status = run_command(line, log); !status.ok()) {
     const auto said = read_file(log);
     const auto lines = words_of(said.ok() ? said.value() : "", '\n');
