@@ -98,6 +98,17 @@ std::vector<int> processes_in(const std::string& space) {
   return found;
 }
 
+void end_processes_in(const std::string& space) {
+  const double began = now();
+  while (now() - began < 10) {
+    std::vector<int> there = processes_in(space);
+    std::erase(there, ::getpid());
+    if (there.empty()) return;
+    for (const int pid : there) ::kill(pid, SIGKILL);
+    ::usleep(5000);
+  }
+}
+
 // A bucket of two milliseconds: what it holds passes at once after a pause, so it should be little
 // beside the messages that are measured, but a timer that comes late must not cost bandwidth.
 std::vector<std::string> tbf_words(double bandwidth) {
@@ -347,16 +358,7 @@ Result<std::vector<std::string>> cluster_down(const std::string& name) {
   const std::vector<std::string> spaces = spaces_of(name);
   if (!spaces.empty()) QT_TRY(cluster_possible());
   // 1. Nobody can be in these namespaces but what was started on the nodes.
-  const double began = now();
-  for (const std::string& space : spaces) {
-    while (now() - began < 10) {
-      std::vector<int> there = processes_in(space);
-      std::erase(there, ::getpid());
-      if (there.empty()) break;
-      for (const int pid : there) ::kill(pid, SIGKILL);
-      ::usleep(5000);
-    }
-  }
+  for (const std::string& space : spaces) end_processes_in(space);
   // 2. A namespace takes its interfaces along.
   for (const std::string& space : spaces) QT_TRY(ip({"netns", "delete", space}));
   std::error_code none;
@@ -415,6 +417,10 @@ std::vector<std::string> cluster_names() {
 
 std::vector<int> processes_on(const ClusterNode& node) {
   return processes_in(node.space);
+}
+
+void end_processes(const ClusterNode& node) {
+  end_processes_in(node.space);
 }
 
 Status enter_node(const Cluster& cluster, int index) {

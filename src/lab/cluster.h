@@ -58,6 +58,9 @@ std::vector<std::string> cluster_names();
 // Processes on a node.
 std::vector<int> processes_on(const ClusterNode& node);
 
+// Ends them.
+void end_processes(const ClusterNode& node);
+
 // Moves this process onto a node: network, host name, cores. For what is exec'd next.
 Status enter_node(const Cluster& cluster, int node);
 

@@ -5,12 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 namespace quintet {
 namespace {
@@ -42,12 +45,76 @@ void drain(int first, std::string& first_text, int second, std::string& second_t
   }
 }
 
-}  // namespace
+constexpr const char* kMark = "QUINTET_RUN_MARK";
 
-Result<std::string> output_of(const std::vector<std::string>& line) {
+std::vector<char*> argv_of(const std::vector<std::string>& line) {
   std::vector<char*> argv;
   for (const std::string& word : line) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  return argv;
+}
+
+}  // namespace
+
+Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
+                                    const Supervision& supervision) {
+  const std::vector<char*> argv = argv_of(line);
+  const int log = ::open(supervision.log.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0644);
+  if (log < 0) return io_error("{}: {}", supervision.log, std::strerror(errno));
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(143);  // already gone
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+    if (!supervision.mark.empty()) ::setenv(kMark, supervision.mark.c_str(), 1);
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+    ::execvp(argv[0], argv.data());
+    ::dprintf(STDERR_FILENO, "quintet: cannot start %s: %s\n", argv[0], std::strerror(errno));
+    ::_exit(127);
+  }
+  ::close(log);
+  if (child < 0) return io_error("cannot start {}: {}", line[0], std::strerror(errno));
+  ::setpgid(child, child);  // whoever comes first
+  CommandEnded ended;
+  const double began = now();
+  double told = 0;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    ended.interrupted = ended.interrupted ||
+                        (supervision.interrupted != nullptr && supervision.interrupted->load());
+    ended.timed_out =
+        ended.timed_out || (supervision.timeout > 0 && now() - began > supervision.timeout);
+    if ((ended.interrupted || ended.timed_out) && told == 0) {
+      ::kill(child, SIGTERM);  // mpirun ends its ranks
+      told = now();
+    } else if (told > 0 && now() - told > 5) {
+      ::kill(-child, SIGKILL);
+    }
+    ::usleep(2000);
+  }
+  if (ended.interrupted || ended.timed_out) ::kill(-child, SIGKILL);  // whoever is left
+  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+void end_marked(const std::string& mark) {
+  const std::string wanted = fmt::format("{}={}", kMark, mark);
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "environ", std::ios::binary);
+    for (std::string variable; std::getline(file, variable, '\0');) {
+      if (variable == wanted) ::kill(std::stoi(name), SIGKILL);
+    }
+  }
+}
+
+Result<std::string> output_of(const std::vector<std::string>& line) {
+  const std::vector<char*> argv = argv_of(line);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0) return io_error("no pipe: {}", std::strerror(errno));
   if (::pipe2(err, O_CLOEXEC) != 0) {

@@ -1,0 +1,55 @@
+#include "lab/simulated_run.h"
+
+#include "base/json.h"
+#include "lab/measured_run.h"
+#include "lab/mpirun.h"
+#include "lab/tool.h"
+
+namespace quintet {
+namespace {
+
+std::vector<std::string> plan_arguments(const StudyRun& run, const std::string& machine) {
+  std::vector<std::string> arguments = train_arguments(run.config);
+  arguments[0] = "plan";
+  arguments.insert(arguments.begin() + 1,
+                   {"--json", "--machine", machine, "--ranks", std::to_string(run.ranks()),
+                    "--nodes", std::to_string(run.nodes)});
+  return arguments;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> simulation_line(const StudyRun& run, const Path&) {
+  QT_ASSIGN(const std::string self, own_path());
+  std::vector<std::string> line = plan_arguments(run, run.machine);
+  line.insert(line.begin(), self);
+  return line;
+}
+
+std::string simulation_text(const StudyRun& run) {
+  return "quintet " + shell_line(plan_arguments(run, run.machine));
+}
+
+Result<RowResult> run_simulation(const std::vector<std::string>& line) {
+  QT_ASSIGN(const std::string text, output_of(line));
+  QT_ASSIGN(const Json plan, parse_json(text, "quintet plan --json"));
+  RowResult result;
+  result.status = "done";
+  result.exit = 0;
+  result.median_seconds = number_in(plan, "step_seconds", 0);
+  if (!(result.median_seconds > 0)) {
+    return bad_input("`quintet plan --json` has no step_seconds");
+  }
+  result.step_seconds = {result.median_seconds};
+  result.tokens_per_second = number_in(plan, "tokens_per_second", 0);
+  result.memory_bytes = integer_in(plan, "device_bytes", integer_in(plan, "total_bytes", 0));
+  result.host_bytes = integer_in(plan, "host_bytes", 0);
+  for (const Json& sent : plan.value("sends", Json::array())) {
+    result.bytes_sent += integer_in(sent, "bytes", 0);
+  }
+  result.books = plan.value("books", Json::object());
+  result.fingerprint = plan.value("fingerprint", "");
+  return result;
+}
+
+}  // namespace quintet
