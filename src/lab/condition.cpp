@@ -8,23 +8,24 @@
 
 namespace quintet {
 
-using Value = std::variant<bool, double, std::string>;
+using ConditionValue = std::variant<bool, double, std::string>;
 
-struct Condition::Node {
-  std::string op;  // "value", "name", "neg", "not", or a binary operator
-  Value value;     // of "value"; of "name": the setting's key
+struct RowCondition::Node {
+  std::string op;        // "value", "name", "neg", "not", or a binary operator
+  ConditionValue value;  // of "value"; of "name": the setting's key
   std::vector<std::shared_ptr<const Node>> parts;
 };
 
 namespace {
 
-using Node = Condition::Node;
-using NodePtr = std::shared_ptr<const Node>;
+using ConditionNode = std::shared_ptr<const RowCondition::Node>;
 
 constexpr int kDeepest = 50;
 
-NodePtr make(std::string op, std::vector<NodePtr> parts, Value value = false) {
-  return std::make_shared<const Node>(Node{std::move(op), std::move(value), std::move(parts)});
+ConditionNode make_node(std::string op, std::vector<ConditionNode> parts,
+                        ConditionValue value = false) {
+  return std::make_shared<const RowCondition::Node>(
+      RowCondition::Node{std::move(op), std::move(value), std::move(parts)});
 }
 
 class ConditionParser {
@@ -32,8 +33,8 @@ class ConditionParser {
   ConditionParser(const std::string& text, const Settings& known, const std::string& origin)
       : text_(text), known_(known), origin_(origin) {}
 
-  Result<NodePtr> all() {
-    QT_ASSIGN(NodePtr root, either(0));
+  Result<ConditionNode> all() {
+    QT_ASSIGN(ConditionNode root, either(0));
     skip_spaces();
     if (at_ < text_.size()) return fail(fmt::format("nothing is expected at \"{}\"", rest()));
     return root;
@@ -61,9 +62,9 @@ class ConditionParser {
     return true;
   }
 
-  Result<NodePtr> chain(const std::vector<std::string>& operators,
-                        Result<NodePtr> (ConditionParser::*next)(int), int depth) {
-    QT_ASSIGN(NodePtr left, (this->*next)(depth));
+  Result<ConditionNode> chain(const std::vector<std::string>& operators,
+                              Result<ConditionNode> (ConditionParser::*next)(int), int depth) {
+    QT_ASSIGN(ConditionNode left, (this->*next)(depth));
     // Long chains are as deep a tree as nested parentheses.
     for (int links = depth; links < kDeepest * 4; ++links) {
       std::string found;
@@ -71,43 +72,47 @@ class ConditionParser {
         if (found.empty() && take(op)) found = op;
       }
       if (found.empty()) return left;
-      QT_ASSIGN(NodePtr right, (this->*next)(depth));
-      left = make(found, {left, right});
+      QT_ASSIGN(ConditionNode right, (this->*next)(depth));
+      left = make_node(found, {left, right});
     }
     return fail("too long");
   }
-  Result<NodePtr> either(int depth) {
+  Result<ConditionNode> either(int depth) {
     if (depth > kDeepest) return fail("too many parentheses");
     return chain({"or"}, &ConditionParser::both, depth + 1);
   }
-  Result<NodePtr> both(int depth) { return chain({"and"}, &ConditionParser::negation, depth); }
-  Result<NodePtr> negation(int depth) {
+  Result<ConditionNode> both(int depth) {
+    return chain({"and"}, &ConditionParser::negation, depth);
+  }
+  Result<ConditionNode> negation(int depth) {
     if (depth > kDeepest) return fail("too many parentheses");
     if (!take("not")) return comparison(depth);
-    QT_ASSIGN(NodePtr inner, negation(depth + 1));
-    return make("not", {inner});
+    QT_ASSIGN(ConditionNode inner, negation(depth + 1));
+    return make_node("not", {inner});
   }
-  Result<NodePtr> comparison(int depth) {
-    QT_ASSIGN(NodePtr left, sum(depth));
+  Result<ConditionNode> comparison(int depth) {
+    QT_ASSIGN(ConditionNode left, sum(depth));
     for (const char* op : {"==", "!=", "<=", ">=", "<", ">"}) {
       if (!take(op)) continue;
-      QT_ASSIGN(NodePtr right, sum(depth));
-      return make(op, {left, right});
+      QT_ASSIGN(ConditionNode right, sum(depth));
+      return make_node(op, {left, right});
     }
     return left;
   }
-  Result<NodePtr> sum(int depth) { return chain({"+", "-"}, &ConditionParser::product, depth); }
-  Result<NodePtr> product(int depth) {
+  Result<ConditionNode> sum(int depth) {
+    return chain({"+", "-"}, &ConditionParser::product, depth);
+  }
+  Result<ConditionNode> product(int depth) {
     return chain({"*", "/", "%"}, &ConditionParser::primary, depth);
   }
-  Result<NodePtr> primary(int depth) {
+  Result<ConditionNode> primary(int depth) {
     if (depth > kDeepest) return fail("too many parentheses");
     if (take("-")) {
-      QT_ASSIGN(NodePtr inner, primary(depth + 1));
-      return make("neg", {inner});
+      QT_ASSIGN(ConditionNode inner, primary(depth + 1));
+      return make_node("neg", {inner});
     }
     if (take("(")) {
-      QT_ASSIGN(NodePtr inner, either(depth + 1));
+      QT_ASSIGN(ConditionNode inner, either(depth + 1));
       if (!take(")")) return fail("a ) is missing");
       return inner;
     }
@@ -119,7 +124,7 @@ class ConditionParser {
       if (end == std::string::npos) return fail("a string does not end");
       const std::string word = text_.substr(at_ + 1, end - at_ - 1);
       at_ = end + 1;
-      return make("value", {}, word);
+      return make_node("value", {}, word);
     }
     if (c >= '0' && c <= '9') {
       double number = 0;
@@ -127,15 +132,15 @@ class ConditionParser {
       const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), number);
       if (error != std::errc()) return fail(fmt::format("\"{}\" is no number", rest()));
       at_ += static_cast<std::size_t>(end - begin);
-      return make("value", {}, number);
+      return make_node("value", {}, number);
     }
-    if (take("true")) return make("value", {}, true);
-    if (take("false")) return make("value", {}, false);
+    if (take("true")) return make_node("value", {}, true);
+    if (take("false")) return make_node("value", {}, false);
     std::string name;
     while (at_ < text_.size() && is_word(text_[at_])) name += text_[at_++];
     if (name.empty()) return fail(fmt::format("a value is expected at \"{}\"", rest()));
     QT_ASSIGN(const std::string key, key_of(name));
-    return make("name", {}, key);
+    return make_node("name", {}, key);
   }
 
   Result<std::string> key_of(const std::string& name) {
@@ -157,63 +162,64 @@ class ConditionParser {
   std::size_t at_ = 0;
 };
 
-Value value_of(const TomlScalar& scalar) {
+ConditionValue condition_value(const TomlScalar& scalar) {
   struct Visitor {
-    Value operator()(bool v) const { return v; }
-    Value operator()(std::int64_t v) const { return static_cast<double>(v); }
-    Value operator()(double v) const { return v; }
-    Value operator()(const std::string& v) const { return v; }
+    ConditionValue operator()(bool v) const { return v; }
+    ConditionValue operator()(std::int64_t v) const { return static_cast<double>(v); }
+    ConditionValue operator()(double v) const { return v; }
+    ConditionValue operator()(const std::string& v) const { return v; }
   };
   return std::visit(Visitor{}, scalar);
 }
 
-Result<Value> evaluate(const Node& node, const Settings& settings) {
+Result<ConditionValue> evaluate_condition(const RowCondition::Node& node,
+                                          const Settings& settings) {
   if (node.op == "value") return node.value;
   if (node.op == "name") {
     const auto found = settings.find(std::get<std::string>(node.value));
     QT_CHECK(found != settings.end(), "no setting {}", std::get<std::string>(node.value));
-    return value_of(found->second);
+    return condition_value(found->second);
   }
-  QT_ASSIGN(const Value left, evaluate(*node.parts[0], settings));
+  QT_ASSIGN(const ConditionValue left, evaluate_condition(*node.parts[0], settings));
   const auto wrong = [&](const char* wanted) {
     return usage_error("{} wants {}", node.op == "neg" ? "-" : node.op, wanted);
   };
   if (node.op == "not" || node.op == "and" || node.op == "or") {
     if (!std::holds_alternative<bool>(left)) return wrong("something that is true or false");
-    if (node.op == "not") return Value(!std::get<bool>(left));
-    QT_ASSIGN(const Value right, evaluate(*node.parts[1], settings));
+    if (node.op == "not") return ConditionValue(!std::get<bool>(left));
+    QT_ASSIGN(const ConditionValue right, evaluate_condition(*node.parts[1], settings));
     if (!std::holds_alternative<bool>(right)) return wrong("something that is true or false");
     const bool a = std::get<bool>(left), b = std::get<bool>(right);
-    return Value(node.op == "and" ? a && b : a || b);
+    return ConditionValue(node.op == "and" ? a && b : a || b);
   }
   if (node.op == "neg") {
     if (!std::holds_alternative<double>(left)) return wrong("a number");
-    return Value(-std::get<double>(left));
+    return ConditionValue(-std::get<double>(left));
   }
-  QT_ASSIGN(const Value right, evaluate(*node.parts[1], settings));
+  QT_ASSIGN(const ConditionValue right, evaluate_condition(*node.parts[1], settings));
   if (node.op == "==" || node.op == "!=") {
     if (left.index() != right.index()) return wrong("two values of the same kind");
-    return Value((left == right) == (node.op == "=="));
+    return ConditionValue((left == right) == (node.op == "=="));
   }
   if (!std::holds_alternative<double>(left) || !std::holds_alternative<double>(right)) {
     return wrong("numbers");
   }
   const double a = std::get<double>(left), b = std::get<double>(right);
-  if (node.op == "<") return Value(a < b);
-  if (node.op == "<=") return Value(a <= b);
-  if (node.op == ">") return Value(a > b);
-  if (node.op == ">=") return Value(a >= b);
-  if (node.op == "+") return Value(a + b);
-  if (node.op == "-") return Value(a - b);
-  if (node.op == "*") return Value(a * b);
-  return Value(node.op == "/" ? a / b : std::fmod(a, b));
+  if (node.op == "<") return ConditionValue(a < b);
+  if (node.op == "<=") return ConditionValue(a <= b);
+  if (node.op == ">") return ConditionValue(a > b);
+  if (node.op == ">=") return ConditionValue(a >= b);
+  if (node.op == "+") return ConditionValue(a + b);
+  if (node.op == "-") return ConditionValue(a - b);
+  if (node.op == "*") return ConditionValue(a * b);
+  return ConditionValue(node.op == "/" ? a / b : std::fmod(a, b));
 }
 
 }  // namespace
 
-Result<Condition> Condition::parse(const std::string& text, const Settings& known,
-                                   const std::string& origin) {
-  Condition condition;
+Result<RowCondition> RowCondition::parse(const std::string& text, const Settings& known,
+                                         const std::string& origin) {
+  RowCondition condition;
   condition.text_ = text;
   condition.origin_ = origin;
   QT_ASSIGN(condition.root_, ConditionParser(text, known, origin).all());
@@ -221,8 +227,8 @@ Result<Condition> Condition::parse(const std::string& text, const Settings& know
   return condition;
 }
 
-Result<bool> Condition::holds(const Settings& settings) const {
-  const auto value = evaluate(*root_, settings);
+Result<bool> RowCondition::holds(const Settings& settings) const {
+  const auto value = evaluate_condition(*root_, settings);
   if (!value.ok()) {
     return usage_error("{}: condition \"{}\": {}", origin_, text_, value.error().message);
   }

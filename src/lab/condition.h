@@ -15,12 +15,12 @@ namespace quintet {
 
 using Settings = std::map<std::string, TomlScalar>;  // by key
 
-class Condition {
+class RowCondition {
  public:
   // `known`: settings that may be named, with any value of theirs. `origin` names the place in
   // errors. Finds names that are not known and kinds of value that do not go together.
-  static Result<Condition> parse(const std::string& text, const Settings& known,
-                                 const std::string& origin);
+  static Result<RowCondition> parse(const std::string& text, const Settings& known,
+                                    const std::string& origin);
   Result<bool> holds(const Settings& settings) const;
   const std::string& text() const { return text_; }
 

@@ -6,7 +6,7 @@
 namespace quintet {
 namespace {
 
-using Cell = std::vector<std::size_t>;
+using Levels = std::vector<std::size_t>;
 
 constexpr std::size_t kMostCells = 500000;
 
@@ -23,7 +23,7 @@ void shuffle(std::vector<T>& items, std::mt19937_64& random) {
 class Balance {
  public:
   explicit Balance(const StudyFile& study) {
-    for (const Factor& factor : study.factors) sizes_.push_back(factor.levels.size());
+    for (const DesignFactor& factor : study.factors) sizes_.push_back(factor.levels.size());
     std::size_t at = 0;
     for (std::size_t f = 0; f < sizes_.size(); ++f) {
       for (std::size_t g = f; g < sizes_.size(); ++g) {
@@ -34,19 +34,19 @@ class Balance {
     counts_.assign(at, 0);
   }
   // Levels by themselves weigh as much as all their pairs.
-  std::int64_t cost(const Cell& cell) const {
+  std::int64_t cost(const Levels& cell) const {
     std::int64_t sum = 0;
     const auto single = static_cast<std::int64_t>(sizes_.size());
     visit(cell, [&](std::size_t place, bool pair) { sum += counts_[place] * (pair ? 1 : single); });
     return sum;
   }
-  void take(const Cell& cell, std::int64_t times) {
+  void take(const Levels& cell, std::int64_t times) {
     visit(cell, [&](std::size_t place, bool) { counts_[place] += times; });
   }
 
  private:
   template <class Visit>
-  void visit(const Cell& cell, Visit&& one) const {
+  void visit(const Levels& cell, Visit&& one) const {
     std::size_t which = 0;
     for (std::size_t f = 0; f < sizes_.size(); ++f) {
       for (std::size_t g = f; g < sizes_.size(); ++g, ++which) {
@@ -59,7 +59,8 @@ class Balance {
 };
 
 // Takes the cell that is cheapest again and again, then exchanges while that helps.
-std::vector<Cell> balanced(const StudyFile& study, std::vector<Cell> cells, std::size_t wanted) {
+std::vector<Levels> balanced(const StudyFile& study, std::vector<Levels> cells,
+                             std::size_t wanted) {
   Balance balance(study);
   std::vector<bool> taken(cells.size());
   const auto cheapest = [&] {
@@ -92,7 +93,7 @@ std::vector<Cell> balanced(const StudyFile& study, std::vector<Cell> cells, std:
     }
     if (!better) break;
   }
-  std::vector<Cell> chosen;
+  std::vector<Levels> chosen;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (taken[i]) chosen.push_back(cells[i]);
   }
@@ -100,7 +101,7 @@ std::vector<Cell> balanced(const StudyFile& study, std::vector<Cell> cells, std:
 }
 
 // Whether there is another combination after this one.
-bool advance(Cell& cell, const StudyFile& study) {
+bool advance(Levels& cell, const StudyFile& study) {
   for (std::size_t f = cell.size(); f > 0; --f) {
     if (++cell[f - 1] < study.factors[f - 1].levels.size()) return true;
     cell[f - 1] = 0;
@@ -110,21 +111,21 @@ bool advance(Cell& cell, const StudyFile& study) {
 
 }  // namespace
 
-Result<std::vector<Cell>> cells_of(const StudyFile& study) {
+Result<std::vector<Levels>> cells_of(const StudyFile& study) {
   double combinations = 1;
-  for (const Factor& factor : study.factors)
+  for (const DesignFactor& factor : study.factors)
     combinations *= static_cast<double>(factor.levels.size());
   if (combinations > static_cast<double>(kMostCells)) {
     return usage_error(
         "{}: {:.0f} combinations of levels, more than {}: leave out factors or levels",
         study.study.name, combinations, kMostCells);
   }
-  std::vector<Cell> cells;
-  Cell cell(study.factors.size(), 0);
+  std::vector<Levels> cells;
+  Levels cell(study.factors.size(), 0);
   do {
     bool kept = true;
     const Settings settings = study.settings_of(cell);
-    for (const Condition& condition : study.require) {
+    for (const RowCondition& condition : study.require) {
       QT_ASSIGN(const bool holds, condition.holds(settings));
       kept = kept && holds;
     }
@@ -149,7 +150,7 @@ Result<std::vector<Cell>> cells_of(const StudyFile& study) {
 }
 
 Result<std::vector<PlannedRow>> rows_of(const StudyFile& study) {
-  QT_ASSIGN(const std::vector<Cell> cells, cells_of(study));
+  QT_ASSIGN(const std::vector<Levels> cells, cells_of(study));
   std::mt19937_64 random(static_cast<std::uint64_t>(study.design.seed) + 1);
   std::vector<PlannedRow> rows;
   if (study.measured) {

@@ -1,6 +1,7 @@
 #include "lab/simulated_run.h"
 
 #include "base/json.h"
+#include "lab/machine.h"
 #include "lab/measured_run.h"
 #include "lab/mpirun.h"
 #include "lab/tool.h"
@@ -8,7 +9,7 @@
 namespace quintet {
 namespace {
 
-std::vector<std::string> plan_arguments(const StudyRun& run, const std::string& machine) {
+std::vector<std::string> plan_arguments(const CellRun& run, const std::string& machine) {
   std::vector<std::string> arguments = train_arguments(run.config);
   arguments[0] = "plan";
   arguments.insert(arguments.begin() + 1,
@@ -19,15 +20,37 @@ std::vector<std::string> plan_arguments(const StudyRun& run, const std::string& 
 
 }  // namespace
 
-Result<std::vector<std::string>> simulation_line(const StudyRun& run, const Path&) {
+Result<std::vector<std::string>> simulation_line(const CellRun& run, const Path& folder) {
   QT_ASSIGN(const std::string self, own_path());
-  std::vector<std::string> line = plan_arguments(run, run.machine);
+  QT_ASSIGN(Machine machine, Machine::load(run.machine));
+  std::string file = run.machine;
+  const double gb_per_s = run.bandwidth / 8e9;
+  const bool other_links =
+      run.bandwidth > 0 && (machine.between.gb_per_s != gb_per_s || machine.between.links != 1);
+  if (other_links || machine.node.devices != run.ranks_per_node) {
+    machine.node.devices = run.ranks_per_node;
+    if (other_links) {
+      machine.between.gb_per_s = gb_per_s;
+      machine.between.links = 1;
+      // What was measured was measured on the machine's own links.
+      std::erase_if(machine.collectives, [](const auto& entry) { return entry.first.between; });
+    }
+    QT_TRY(make_directories(folder));
+    file = (folder / "machine.toml").string();
+    QT_TRY(write_file(file, machine.to_toml()));
+  }
+  std::vector<std::string> line = plan_arguments(run, file);
   line.insert(line.begin(), self);
   return line;
 }
 
-std::string simulation_text(const StudyRun& run) {
-  return "quintet " + shell_line(plan_arguments(run, run.machine));
+std::string simulation_text(const CellRun& run) {
+  // Links and devices other than the machine's own are changes to its file.
+  return fmt::format("quintet {}  # [node] devices = {}{}",
+                     shell_line(plan_arguments(run, run.machine)), run.ranks_per_node,
+                     run.bandwidth > 0
+                         ? fmt::format("; [between] gb_per_s = {}, links = 1", run.bandwidth / 8e9)
+                         : "");
 }
 
 Result<RowResult> run_simulation(const std::vector<std::string>& line) {

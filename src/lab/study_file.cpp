@@ -101,8 +101,8 @@ bool is_quantity(const std::string& name) {
          name.rfind("schedule.", 0) == 0;
 }
 
-Result<Factor> read_factor(const TomlEntry& entry, const std::string& origin) {
-  Factor factor;
+Result<DesignFactor> read_factor(const TomlEntry& entry, const std::string& origin) {
+  DesignFactor factor;
   factor.name = entry.key;
   if (!is_place(factor.name)) QT_TRY(check_key(factor.name, origin));
   std::vector<TomlScalar> given;
@@ -152,7 +152,7 @@ Status read_fixed(const TomlEntry& entry, const std::string& origin, StudyFile& 
 Status check_study(StudyFile& study, const std::string& file) {
   const auto has_factor = [&](const std::string& name) {
     return std::any_of(study.factors.begin(), study.factors.end(),
-                       [&](const Factor& factor) { return factor.name == name; });
+                       [&](const DesignFactor& factor) { return factor.name == name; });
   };
   if (study.factors.empty()) return usage_error("{}: no factor under [factors]", file);
   if (study.study.question.empty()) {
@@ -164,7 +164,7 @@ Status check_study(StudyFile& study, const std::string& file) {
         "rows cannot be compared",
         file);
   }
-  for (const Factor& factor : study.factors) {
+  for (const DesignFactor& factor : study.factors) {
     if (study.fixed.count(factor.name) != 0 || study.fixed_place.count(factor.name) != 0) {
       return usage_error("{}: {} is under [factors] and under [fixed]", file, factor.name);
     }
@@ -180,13 +180,13 @@ Status check_study(StudyFile& study, const std::string& file) {
   }
   for (const std::string& name : study.design.numeric) {
     const auto factor = std::find_if(study.factors.begin(), study.factors.end(),
-                                     [&](const Factor& f) { return f.name == name; });
+                                     [&](const DesignFactor& f) { return f.name == name; });
     if (factor == study.factors.end()) {
       return usage_error("{}: [design] numeric: {} is no factor", file, name);
     }
     factor->numeric = true;
   }
-  for (Factor& factor : study.factors) {
+  for (DesignFactor& factor : study.factors) {
     const bool numbers =
         std::all_of(factor.levels.begin(), factor.levels.end(), [](const TomlScalar& level) {
           return std::holds_alternative<std::int64_t>(level) ||
@@ -287,7 +287,7 @@ Result<StudyFile> StudyFile::parse(const std::string& text, const std::string& f
   for (const TomlEntry& entry : entries) {
     const std::string origin = fmt::format("{}:{}", file, entry.line);
     if (entry.section == "factors") {
-      QT_ASSIGN(Factor factor, read_factor(entry, origin));
+      QT_ASSIGN(DesignFactor factor, read_factor(entry, origin));
       study.factors.push_back(std::move(factor));
     } else if (entry.section == "fixed") {
       QT_TRY(read_fixed(entry, origin, study));
@@ -309,7 +309,7 @@ Result<StudyFile> StudyFile::parse(const std::string& text, const std::string& f
   QT_TRY(check_study(study, file));
   const Settings known = study.settings_of(std::vector<std::size_t>(study.factors.size(), 0));
   for (const std::string& condition : study.design.require) {
-    QT_ASSIGN(Condition read, Condition::parse(condition, known, file));
+    QT_ASSIGN(RowCondition read, RowCondition::parse(condition, known, file));
     study.require.push_back(std::move(read));
   }
   return study;
@@ -344,8 +344,8 @@ Status keep_global_batch(RunConfig& config, std::int64_t global_batch, std::int6
   return {};
 }
 
-Result<StudyRun> run_of(const StudyFile& study, const std::vector<std::size_t>& levels) {
-  StudyRun run;
+Result<CellRun> run_of(const StudyFile& study, const std::vector<std::size_t>& levels) {
+  CellRun run;
   const Settings settings = study.settings_of(levels);
   run.nodes = std::get<std::int64_t>(settings.at("nodes"));
   run.ranks_per_node = std::get<std::int64_t>(settings.at("ranks_per_node"));
@@ -357,7 +357,7 @@ Result<StudyRun> run_of(const StudyFile& study, const std::vector<std::size_t>& 
   }
   ConfigValues values = study.fixed;
   for (std::size_t f = 0; f < study.factors.size(); ++f) {
-    const Factor& factor = study.factors[f];
+    const DesignFactor& factor = study.factors[f];
     if (!is_place(factor.name))
       values[factor.name] = {widen(factor.levels[levels[f]]), "the study"};
   }

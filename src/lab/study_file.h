@@ -14,7 +14,7 @@
 
 namespace quintet {
 
-struct Factor {
+struct DesignFactor {
   std::string name;  // a configuration key, or nodes, ranks_per_node, bandwidth, machine
   std::vector<TomlScalar> levels;  // bandwidth: in Gbit/s
   bool numeric = false;            // a quantity, not a name: effects may be interpolated over it
@@ -52,10 +52,10 @@ struct StudyFile {
   DesignSection design;
   MeasureSection measure;
   PlaceSection place;
-  std::vector<Factor> factors;
+  std::vector<DesignFactor> factors;
   ConfigValues fixed;    // configuration keys
   Settings fixed_place;  // nodes, ranks_per_node, bandwidth, machine
-  std::vector<Condition> require;
+  std::vector<RowCondition> require;
   std::string text, hash;  // the document; 16 hexadecimal digits of it
   bool measured = true, simulated = false;
 
@@ -67,7 +67,7 @@ struct StudyFile {
 };
 
 // One run of a study: where, and with which configuration.
-struct StudyRun {
+struct CellRun {
   std::int64_t nodes = 1, ranks_per_node = 1;
   double bandwidth = 0;  // bits per second; 0: not shaped
   std::string machine;
@@ -80,7 +80,7 @@ double number_of(const TomlScalar& scalar);
 
 // The run of a cell. An error is the reason why there cannot be one: a global batch that does not
 // divide, a layout that does not fit the ranks.
-Result<StudyRun> run_of(const StudyFile& study, const std::vector<std::size_t>& levels);
+Result<CellRun> run_of(const StudyFile& study, const std::vector<std::size_t>& levels);
 
 // Micro-batches accumulated (or sized, where only their number is given) so that the global batch
 // is kept on so many ranks.

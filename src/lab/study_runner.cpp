@@ -50,7 +50,7 @@ std::vector<double> levels_of(const StudyFile& study, const std::string& name) {
   if (const auto fixed = study.fixed_place.find(name); fixed != study.fixed_place.end()) {
     numbers.push_back(number_of(fixed->second));
   }
-  for (const Factor& factor : study.factors) {
+  for (const DesignFactor& factor : study.factors) {
     for (const TomlScalar& level : factor.levels) {
       if (factor.name == name) numbers.push_back(number_of(level));
     }
@@ -87,7 +87,7 @@ Status make_cluster(const StudyFile& study, StudyStore& store, const StudyOption
 
 Result<std::vector<std::size_t>> levels_in(const StudyFile& study, const Json& settings) {
   std::vector<std::size_t> levels;
-  for (const Factor& factor : study.factors) {
+  for (const DesignFactor& factor : study.factors) {
     std::size_t i = 0;
     while (i < factor.levels.size() && (!settings.contains(factor.name) ||
                                         json_of(factor.levels[i]) != settings[factor.name])) {
@@ -224,7 +224,7 @@ class Runner {
     return {};
   }
 
-  RunPlace place_of(const StudyRun& run) const {
+  RunPlace place_of(const CellRun& run) const {
     RunPlace place;
     place.nodes = run.nodes;
     place.ranks_per_node = run.ranks_per_node;

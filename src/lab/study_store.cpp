@@ -117,7 +117,7 @@ Status StudyStore::begin(const StudyFile& study, const std::vector<PlannedRow>& 
       {"host", host_name_here()}};
   for (const auto& [key, value] : facts) QT_TRY(set(key, value));
   for (std::size_t f = 0; f < study.factors.size(); ++f) {
-    const Factor& factor = study.factors[f];
+    const DesignFactor& factor = study.factors[f];
     Json levels = Json::array();
     for (const TomlScalar& level : factor.levels) levels.push_back(json_of(level));
     QT_TRY(database_.run("INSERT INTO factors VALUES(?,?,?,?)",

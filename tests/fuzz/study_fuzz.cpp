@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   if (const auto study = StudyFile::parse(text, "fuzz"); study.ok()) {
     double cells = 1;
-    for (const Factor& factor : study.value().factors) {
+    for (const DesignFactor& factor : study.value().factors) {
       QT_CHECK(!factor.levels.empty(), "a factor without levels");
       cells *= static_cast<double>(factor.levels.size());
     }
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   const Settings settings = {{"parallel.tp", std::int64_t{2}}, {"name", std::string("x")}};
-  if (const auto condition = Condition::parse(text, settings, "fuzz"); condition.ok()) {
+  if (const auto condition = RowCondition::parse(text, settings, "fuzz"); condition.ok()) {
     QT_CHECK(condition.value().holds(settings).ok(), "a condition that holds no longer");
   }
   return 0;

@@ -55,7 +55,7 @@ TEST(Conditions, AreEvaluated) {
            {"not graph or bandwidth >= 0.5", true},
            {"true == (1 < 2)", true},
        }) {
-    const auto condition = Condition::parse(text, settings, "here");
+    const auto condition = RowCondition::parse(text, settings, "here");
     ASSERT_TRUE(condition.ok()) << condition.error().message;
     EXPECT_EQ(condition.value().holds(settings).value(), expected) << text;
   }
@@ -67,15 +67,15 @@ TEST(Conditions, BadOnesAreRefused) {
   for (const char* text : {"", "1", "x == 1", "a.y == 1", "s < 1", "s == 1", "a.x ==", "(a.x == 1",
                            "a.x == 1)", "a.x = 1", "not 1", "1 and 2", "'open", "a.x == 1 and",
                            "-s == 1", "a.x == 1 2", "==", "$"}) {
-    const auto condition = Condition::parse(text, settings, "here");
+    const auto condition = RowCondition::parse(text, settings, "here");
     ASSERT_FALSE(condition.ok()) << text;
     EXPECT_EQ(condition.error().code, ErrorCode::kUsage);
     EXPECT_TRUE(testing::contains(condition.error().message, "here")) << condition.error().message;
   }
-  EXPECT_FALSE(Condition::parse(std::string(5000, '(') + "1==1", settings, "here").ok());
+  EXPECT_FALSE(RowCondition::parse(std::string(5000, '(') + "1==1", settings, "here").ok());
   std::string chain = "1";
   for (int i = 0; i < 5000; ++i) chain += "+1";
-  EXPECT_FALSE(Condition::parse(chain + " > 0", settings, "here").ok());
+  EXPECT_FALSE(RowCondition::parse(chain + " > 0", settings, "here").ok());
 }
 
 // Each says what is wrong with a study file, and where.
