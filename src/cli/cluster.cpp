@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 
 namespace quintet {
 namespace {
@@ -61,6 +62,7 @@ std::string links_text(double bandwidth) {
 
 Status cluster_up_command(const ClusterUpOptions& options) {
   QT_ASSIGN(const ClusterSpec spec, spec_of(options));
+  const std::atomic<bool>& interrupted = interrupt_flag();
   QT_ASSIGN(Cluster cluster, cluster_up(spec));
   std::string carried;
   if (spec.nodes > 1 && spec.bandwidth > 0) {
@@ -70,6 +72,11 @@ Status cluster_up_command(const ClusterUpOptions& options) {
       return measured.error();
     }
     carried = fmt::format(", measured {}", bandwidth_text(measured.value()));
+  }
+  if (interrupted) {
+    QT_TRY(cluster_down(spec.name));
+    return make_error(ErrorCode::kInterrupted, "interrupted; nothing is left of cluster {}",
+                      spec.name);
   }
   fmt::print("cluster {}: {} nodes for {} ranks each, {}, links of {}{}\n", spec.name, spec.nodes,
              spec.ranks_per_node, cluster.subnet, links_text(spec.bandwidth), carried);

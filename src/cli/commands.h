@@ -39,5 +39,6 @@ void add_data_bench(CLI::App& data, Action& action);
 void add_study_run(CLI::App& study, Action& action);
 void add_study_resume(CLI::App& study, Action& action);
 void add_study_status(CLI::App& study, Action& action);
+void add_study_analyse(CLI::App& study, Action& action);
 
 }  // namespace quintet

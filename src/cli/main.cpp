@@ -38,8 +38,8 @@ int run(int argc, char** argv) {
   add_train(app, action);
   add_launch(app, action);
   add_cluster(app, action);
-  add_study(app, action);
   add_sweep(app, action);
+  add_study(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);

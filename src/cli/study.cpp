@@ -3,13 +3,14 @@
 namespace quintet {
 
 void add_study(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand(
-      "study", "measure what factors do to each other, and say how sure that is");
-  command->require_subcommand(1);
-  add_study_run(*command, action);
-  add_study_resume(*command, action);
-  add_study_status(*command, action);
-  command->footer("Example: quintet study run studies/demo.toml --out runs/demo");
+  CLI::App* study = app.add_subcommand(
+      "study", "measure what methods of parallelism do to each other, with intervals");
+  study->require_subcommand(1);
+  add_study_run(*study, action);
+  add_study_resume(*study, action);
+  add_study_status(*study, action);
+  add_study_analyse(*study, action);
+  study->footer("Example: quintet study run studies/demo.toml --out runs/demo");
 }
 
 }  // namespace quintet

@@ -1,6 +1,7 @@
 #include "lab/simulated_run.h"
 
 #include "base/json.h"
+#include "base/text.h"
 #include "lab/machine.h"
 #include "lab/measured_run.h"
 #include "lab/mpirun.h"
@@ -20,7 +21,7 @@ std::vector<std::string> plan_arguments(const CellRun& run, const std::string& m
 
 }  // namespace
 
-Result<std::vector<std::string>> simulation_line(const CellRun& run, const Path& folder) {
+Result<SimulationCommand> simulation_command(const CellRun& run, const Path& folder) {
   QT_ASSIGN(const std::string self, own_path());
   QT_ASSIGN(Machine machine, Machine::load(run.machine));
   std::string file = run.machine;
@@ -41,7 +42,8 @@ Result<std::vector<std::string>> simulation_line(const CellRun& run, const Path&
   }
   std::vector<std::string> line = plan_arguments(run, file);
   line.insert(line.begin(), self);
-  return line;
+  return SimulationCommand{line, machine.memory_bytes(),
+                           machine.host_memory_bytes() / static_cast<double>(run.ranks_per_node)};
 }
 
 std::string simulation_text(const CellRun& run) {
@@ -53,8 +55,8 @@ std::string simulation_text(const CellRun& run) {
                          : "");
 }
 
-Result<RowResult> run_simulation(const std::vector<std::string>& line) {
-  QT_ASSIGN(const std::string text, output_of(line));
+Result<RowResult> run_simulation(const SimulationCommand& command) {
+  QT_ASSIGN(const std::string text, output_of(command.line));
   QT_ASSIGN(const Json plan, parse_json(text, "quintet plan --json"));
   RowResult result;
   result.status = "done";
@@ -67,6 +69,13 @@ Result<RowResult> run_simulation(const std::vector<std::string>& line) {
   result.tokens_per_second = number_in(plan, "tokens_per_second", 0);
   result.memory_bytes = integer_in(plan, "device_bytes", integer_in(plan, "total_bytes", 0));
   result.host_bytes = integer_in(plan, "host_bytes", 0);
+  const auto check = [](std::int64_t needed, double there, const char* what) -> Status {
+    if (there <= 0 || static_cast<double>(needed) <= there) return {};
+    return make_error(ErrorCode::kOutOfMemory, "does not fit: a rank needs {} of {}, and has {}",
+                      human_bytes(static_cast<double>(needed)), what, human_bytes(there));
+  };
+  QT_TRY(check(result.memory_bytes, command.memory_bytes, "device memory"));
+  QT_TRY(check(result.host_bytes, command.host_bytes, "host memory"));
   for (const Json& sent : plan.value("sends", Json::array())) {
     result.bytes_sent += integer_in(sent, "bytes", 0);
   }

@@ -196,10 +196,6 @@ class Runner {
     return simulate(simulated);
   }
 
- private:
-  std::string mark() const {
-    return std::filesystem::absolute(options_.folder).lexically_normal().string();
-  }
   bool interrupted() const { return options_.interrupted != nullptr && *options_.interrupted; }
   Error stopped() const {
     return make_error(ErrorCode::kInterrupted,
@@ -207,6 +203,10 @@ class Runner {
                       finished_, all_, options_.folder.string());
   }
 
+ private:
+  std::string mark() const {
+    return std::filesystem::absolute(options_.folder).lexically_normal().string();
+  }
   Status finish(const StoredRow& row, const RowResult& result) {
     QT_TRY(store_.finish(row.id, result));
     ++finished_;
@@ -297,10 +297,10 @@ class Runner {
         continue;
       }
       const Path folder = options_.folder / "runs" / fmt::format("{:05}", row.id);
-      QT_ASSIGN(const auto line, simulation_line(run.value(), folder));
+      QT_ASSIGN(const auto command, simulation_command(run.value(), folder));
       QT_TRY(store_.start(row.id, simulation_text(run.value())));
-      flights.push_back({row, std::async(std::launch::async, [line, folder] {
-                           auto result = run_simulation(line);
+      flights.push_back({row, std::async(std::launch::async, [command, folder] {
+                           auto result = run_simulation(command);
                            std::error_code none;
                            std::filesystem::remove_all(folder, none);
                            return result;
@@ -322,7 +322,10 @@ class Runner {
 }  // namespace
 
 Status run_study(const StudyFile& study, StudyStore& store, const StudyOptions& options) {
-  return Runner(study, store, options).run();
+  Runner runner(study, store, options);
+  const Status status = runner.run();
+  // Whatever an interruption made fail, it is an interruption.
+  return !status.ok() && runner.interrupted() ? Status(runner.stopped()) : status;
 }
 
 }  // namespace quintet

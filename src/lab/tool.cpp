@@ -124,6 +124,7 @@ Result<std::string> output_of(const std::vector<std::string>& line) {
   }
   const pid_t child = ::fork();
   if (child == 0) {
+    ::setpgid(0, 0);                     // a terminal's Ctrl-C does not end it halfway
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives whoever asked
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
