@@ -4,7 +4,7 @@
 #
 #   scripts/fresh.sh ["make demo" "make test" ...]       the commands; these two when none are given
 #   SUITE=trixie scripts/fresh.sh "make demo"            another release than bookworm
-#   SUITE=noble MIRROR="deb [trusted=yes] http://archive.ubuntu.com/ubuntu noble main universe" scripts/fresh.sh
+#   SUITE=noble MIRROR="deb [trusted=yes] URL-OF-AN-UBUNTU-MIRROR noble main universe" scripts/fresh.sh
 #   FRESH=/folder                                        where bare systems are kept (/var/tmp/quintet-fresh)
 #
 # Needs root, mmdebstrap and a network; says so and skips where it has them not. The bare system is made once and kept as a
