@@ -16,6 +16,7 @@ void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
@@ -36,5 +37,6 @@ void add_data_bench(CLI::App& data, Action& action);
 // The subcommands of `study`.
 void add_study(CLI::App& app, Action& action);
 void add_study_analyse(CLI::App& study, Action& action);
+void add_study_report(CLI::App& study, Action& action);
 
 }  // namespace quintet

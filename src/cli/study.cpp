@@ -7,6 +7,7 @@ void add_study(CLI::App& app, Action& action) {
       app.add_subcommand("study", "what methods of parallelism do to each other, with intervals");
   study->require_subcommand(1);
   add_study_analyse(*study, action);
+  add_study_report(*study, action);
 }
 
 }  // namespace quintet
