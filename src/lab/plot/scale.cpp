@@ -61,6 +61,19 @@ std::string short_bytes(double value) {
   return trimmed_number(value);
 }
 
+std::vector<Tick> byte_ticks(double low, double high) {
+  std::vector<Tick> ticks;
+  if (!(low > 0) || !(high >= low)) return ticks;
+  const double octaves = std::log2(high / low);
+  const double every = std::max(1.0, std::ceil(octaves / 6));
+  for (double power = std::floor(std::log2(low)) - 1; power <= std::log2(high); power += every) {
+    ticks.push_back({std::exp2(power), short_bytes(std::exp2(power))});
+    if (octaves < 3)
+      ticks.push_back({1.5 * ticks.back().value, short_bytes(1.5 * ticks.back().value)});
+  }
+  return ticks;
+}
+
 Scale Scale::linear(double low, double high, bool from_zero) {
   if (from_zero) low = std::min(low, 0.0);
   if (!(high > low)) {

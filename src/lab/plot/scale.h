@@ -21,6 +21,9 @@ std::string short_number(double value);
 std::string short_seconds(double value);
 std::string short_bytes(double value);
 
+// Ticks for memory: powers of two, with one between where there are few.
+std::vector<Tick> byte_ticks(double low, double high);
+
 class Scale {
  public:
   // Linear scales end at round numbers around the range; logarithmic ones (low > 0) a little beyond

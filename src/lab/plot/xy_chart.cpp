@@ -82,6 +82,12 @@ class XyDrawing {
     }
     y_.place(bottom_, top_);
     y_ticks_ = y_.ticks(narrow ? 5 : 6, chart_.y.format);
+    if (!chart_.y.ticks.empty()) {
+      y_ticks_ = chart_.y.ticks;
+      std::erase_if(y_ticks_, [&](const Tick& tick) {
+        return tick.value < y_.low() || tick.value > y_.high();
+      });
+    }
     double widest = 0;
     for (const Tick& tick : y_ticks_) widest = std::max(widest, text_width(tick.label, kFont));
     left_ = widest + 34;

@@ -32,6 +32,12 @@ void add_tradeoff(const Analysis& analysis, const Tradeoff& tradeoff, Page& page
                                        format_response(table.response, cell.response),
                                        human_bytes(cell.memory_bytes))});
   }
+  double least = INFINITY, most = 0;
+  for (const TradeoffPoint& point : tradeoff.points) {
+    least = std::min(least, analysis.cells[point.cell].memory_bytes);
+    most = std::max(most, analysis.cells[point.cell].memory_bytes);
+  }
+  chart.y.ticks = byte_ticks(least, most);
   if (others.points.empty()) others.name.clear();
   chart.series = {std::move(others), std::move(front)};
   page.figure(fmt::format("Memory against time{}{}", tradeoff.environment.empty() ? "" : ": ",
