@@ -214,6 +214,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     watchdog.set_step(step);
     QT_TRY(fed);
     const double rate = learning_rate(config.schedule, step, config.train.steps);
+    executor->measure_ops(ledger.wants_ops(step));
     const double began = now();
     QT_TRY(start_step(*executor, step, rate));
     // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
