@@ -77,7 +77,9 @@ std::vector<Members> groups_of(const std::vector<std::vector<std::int32_t>>& nod
 Program collective_program(const CollectiveKey& key, const Members& members, std::int32_t rank,
                            std::int64_t bytes, const Target& target) {
   Program program;
+  program.target = target;
   program.place.rank = rank;
+  const auto backend = make_backend(target);
   const auto size = static_cast<std::int64_t>(members.ranks.size());
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / size, 1) * size;
   std::int64_t end = 0;
@@ -127,8 +129,7 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
     program.ops = {op};
   }
   for (Op& each : program.ops) {
-    const auto workspace = declaration(each.kind).workspace;
-    const std::int64_t scratch = workspace == nullptr ? 0 : workspace({program, each}, target);
+    const std::int64_t scratch = backend->scratch_bytes({program, each});
     if (scratch > 0) each.workspace = tensor((scratch + 3) / 4);
   }
   program.arena_bytes = std::max<std::int64_t>(end, 256);
@@ -136,11 +137,11 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
 }
 
 // The median seconds of one run of it, the slowest member's.
-Result<double> time_collective(const Program& program, const Target& target, World& world,
-                               bool takes_part, std::int64_t bytes) {
+Result<double> time_collective(const Program& program, World& world, bool takes_part,
+                               std::int64_t bytes) {
   std::unique_ptr<Executor> executor;
   if (takes_part) {
-    auto made = make_executor(program, target, world);
+    auto made = make_executor(program, world);
     if (!made.ok()) return std::move(made).error();
     executor = std::move(made).value();
   }
@@ -269,12 +270,13 @@ Status calibrate_links(const CalibrateOptions& options, World& world) {
       for (const std::int64_t bytes : sizes) {
         Program program;
         program.arena_bytes = 256;
+        program.target = options.device;
         // Messages are prepared by all ranks together.
         if (kind == OpKind::kSend) program.place.pp_size = 2;
         if (takes_part)
           program = collective_program(key, members, world.rank(), bytes, options.device);
-        QT_ASSIGN(double seconds, time_collective(program, options.device, world,
-                                                  takes_part || kind == OpKind::kSend, bytes));
+        QT_ASSIGN(double seconds,
+                  time_collective(program, world, takes_part || kind == OpKind::kSend, bytes));
         if (kind == OpKind::kSend) {
           seconds /= 2;  // there and back
           messages[members.between][bytes] = seconds;

@@ -108,14 +108,11 @@ std::vector<OpId> Probe::add(const Program& from, const Op& op, double cache_byt
       mine.outputs[i] = place(op.outputs[i], static_cast<int>(i));
     program_.ops.push_back(std::move(mine));
     Op& added = program_.ops.back();
-    if (const auto workspace = declaration(op.kind).workspace; workspace != nullptr) {
-      const std::int64_t size = workspace({program_, added}, target_);
-      if (size > 0) {
-        added.workspace = program_.add_tensor(
-            {"scratch", Shape{(size + 1) / 2}, DType::kI16, Storage::kWorkspace});
-        scratch_.push_back(added.workspace);
-        scratch_bytes_ = std::max(scratch_bytes_, aligned(size, kAlign));
-      }
+    if (const std::int64_t size = backend_->scratch_bytes({program_, added}); size > 0) {
+      added.workspace =
+          program_.add_tensor({"scratch", Shape{(size + 1) / 2}, DType::kI16, Storage::kWorkspace});
+      scratch_.push_back(added.workspace);
+      scratch_bytes_ = std::max(scratch_bytes_, aligned(size, kAlign));
     }
     ids.push_back(static_cast<OpId>(program_.ops.size() - 1));
   }
@@ -138,9 +135,10 @@ Status Probe::start(World& world) {
   read_region_ =
       program_.add_tensor({"read", Shape{read_bytes_ / 2}, DType::kBF16, Storage::kActivation});
   program_.tensor(read_region_).offset = read;
+  program_.target = backend_->target();
   program_.arena_bytes = std::max<std::int64_t>(arena_bytes(), kAlign);
   program_.host_bytes = host_bytes_;
-  QT_ASSIGN(executor_, make_executor(program_, target_, world));
+  QT_ASSIGN(executor_, make_executor(program_, world));
   fill();
   return {};
 }

@@ -10,13 +10,14 @@
 #include "parallel/communicator.h"
 #include "program/op_decl.h"
 #include "program/program.h"
+#include "runtime/backend.h"
 #include "runtime/executor.h"
 
 namespace quintet {
 
 class Probe {
  public:
-  explicit Probe(const Target& target) : target_(target) {}
+  explicit Probe(const Target& target) : backend_(make_backend(target)) {}
 
   // Adds an op of another program, with operands of its own; returns its copies, which differ in
   // where their operands lie: as many as it takes for one to find nothing in a cache of
@@ -40,7 +41,7 @@ class Probe {
     TensorId tensor;
     std::int64_t at;  // bytes into its region
   };
-  const Target target_;
+  const std::unique_ptr<const Backend> backend_;
   Program program_;
   std::vector<Placed> read_, written_;  // regions: never written; written by ops
   std::map<std::tuple<DType, std::int64_t, std::int64_t>, TensorId>

@@ -189,45 +189,46 @@ std::string describe(const RunSummary& summary) {
   return text;
 }
 
-Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace,
-               std::int64_t skip)
+Ledger::Ledger(World& world, const Grid& grid, const Program& program, const Backend& backend,
+               TraceOptions trace, std::int64_t skip)
     : world_(world),
-      executor_(executor),
+      program_(program),
+      backend_(backend),
       trace_(std::move(trace)),
       skip_(skip),
       looks_(skip + 1),
-      peers_(world, grid, executor.program()),
-      starts_(executor.program().ops.size()) {
+      peers_(world, grid, program),
+      starts_(program.ops.size()) {
   if (!trace_.file.empty()) {
     // Everybody's clock at the moment that rank 0's showed the origin.
     const auto offset = clock_offsets(world)[static_cast<std::size_t>(world.rank())];
     origin_ = std::stod(world.broadcast(fmt::format("{:.9f}", now()))) + offset;
-    events_ = trace_names(executor.program());
+    events_ = trace_names(program);
   }
 }
 
 bool Ledger::wants_ops(std::int64_t number) {
-  if (executor_.measures_every_run()) return true;
+  if (backend_.times_every_run()) return true;
   // All ranks together, or one would see others where they were not.
   looked_ = world_.minimum(is_traced(number) || looks_.is_due(runs_ + 1) ? 1 : 0) == 1;
   return looked_;
 }
 
-Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
-  const auto timings = executor_.timings();
+Status Ledger::step(std::int64_t number, double began, std::span<const OpTiming> timings,
+                    double data_wait, double run_seconds) {
   for (std::size_t i = 0; i < timings.size(); ++i) starts_[i] = timings[i].start;
-  const auto others_came = peers_.exchange(executor_.began(), starts_);
+  const auto others_came = peers_.exchange(began, starts_);
   ++runs_;
   if (is_traced(number)) {
-    events_ += trace_events(executor_, number, origin_, data_wait);
+    events_ += trace_events(program_, backend_, timings, number, began - origin_, data_wait);
     if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
   if (runs_ > skip_) {
     StepAccount account =
-        account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
+        account_of(program_, backend_, timings, run_seconds, data_wait, others_came);
     // A step that was not looked at is booked like the last one that was. It may have been faster:
     // events between ops take time, too.
-    if (!executor_.measures_every_run() && account.other < 0) {
+    if (!backend_.times_every_run() && account.other < 0) {
       const double busy = run_seconds - account.other;
       account *= run_seconds / busy;
       account.step = run_seconds + data_wait;
@@ -236,7 +237,7 @@ Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
     }
     total_ += account;
     seconds_.push_back(run_seconds + data_wait);
-    if (!executor_.measures_every_run()) looks_.add(run_seconds, looked_);
+    if (!backend_.times_every_run()) looks_.add(run_seconds, looked_);
   }
   return {};
 }
@@ -249,8 +250,8 @@ Status Ledger::write_trace() {
   return write_file(trace_.file, trace_file(all));
 }
 
-RunSummary Ledger::close() {
-  const Program& program = executor_.program();
+RunSummary Ledger::close(const Executor& executor) {
+  const Program& program = program_;
   RankSummary mine;
   mine.rank = program.place.rank;
   mine.dp = program.place.dp;
@@ -261,16 +262,16 @@ RunSummary Ledger::close() {
   const DryRun plan = dry_run(program);
   mine.predicted_bytes = plan.arena_bytes;
   mine.host_bytes = plan.host_bytes;
-  mine.arena_bytes = executor_.arena_bytes();
-  mine.resident_bytes = executor_.resident_bytes();
-  mine.planned = traffic_of(program);
-  std::vector<std::int64_t> sent = executor_.bytes_sent();
+  mine.arena_bytes = executor.arena_bytes();
+  mine.resident_bytes = executor.resident_bytes();
+  mine.planned = traffic_of(program, backend_);
+  std::vector<std::int64_t> sent = executor.bytes_sent();
   for (std::int64_t& bytes : sent) bytes /= std::max<std::int64_t>(runs_, 1);
   mine.counted = traffic_of(program, sent);
 
   RunSummary summary;
   summary.fingerprint = fingerprint_of(program);
-  if (!executor_.measures_every_run()) {
+  if (!backend_.times_every_run()) {
     summary.looks = looks_.count();
     summary.look_cost = looks_.cost_share();
   }
