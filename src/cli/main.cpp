@@ -37,7 +37,9 @@ int run(int argc, char** argv) {
   Action action;
   add_train(app, action);
   add_launch(app, action);
+  add_cluster(app, action);
   add_sweep(app, action);
+  add_study(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);

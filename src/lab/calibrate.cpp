@@ -82,7 +82,8 @@ bool is_update(const Op& op) {
 }
 
 // A session for each model with each micro-batch, then one for each model's updates.
-Result<std::vector<Session>> sessions_of(const CalibrateOptions& options) {
+Result<std::vector<Session>> sessions_of(const CalibrateOptions& options,
+                                         std::int64_t memory_bytes) {
   std::vector<Session> sessions;
   for (const std::string& model : options.models) {
     for (const std::int64_t micro_batch : options.micro_batches) {
@@ -90,7 +91,13 @@ Result<std::vector<Session>> sessions_of(const CalibrateOptions& options) {
       step.update = false;
       Session session;
       session.name = fmt::format("{}, micro-batch {}", model, micro_batch);
-      session.add(compile_step(step), [](const Op& op) { return !is_update(op); });
+      Program program = compile_step(step);
+      // Weights, gradients and activations alone are more than there is: no step has these shapes.
+      if (options.device.device == Device::kCuda && program.arena_bytes > memory_bytes) {
+        log_info("{}: does not fit this device, left out", session.name);
+        continue;
+      }
+      session.add(std::move(program), [](const Op& op) { return !is_update(op); });
       sessions.push_back(std::move(session));
     }
     for (const std::string& optimizer : options.optimizers) {
@@ -149,7 +156,7 @@ class Calibration {
   Status run() {
     QT_TRY(device_available(options_.device.device));
     QT_TRY(open());
-    QT_ASSIGN(std::vector<Session> sessions, sessions_of(options_));
+    QT_ASSIGN(std::vector<Session> sessions, sessions_of(options_, facts_.memory_bytes));
     if (options_.grid) sessions.push_back(grid_session(options_));
     drop_known(sessions);
     std::size_t left = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "lab/cluster.h"
 
 namespace quintet {
 namespace {
@@ -30,6 +32,11 @@ volatile std::sig_atomic_t told_to_stop = 0;
 
 Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
                                              const std::vector<std::string>& arguments) {
+  if (!options.cluster.empty()) {
+    QT_ASSIGN(const Cluster cluster, find_cluster(options.cluster));
+    return cluster_mpirun_line(cluster, {options.ranks, options.ranks_per_node, options.threads},
+                               arguments);
+  }
   char self[4096] = {};
   if (::readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
     return io_error("cannot find out the path of this program: {}", std::strerror(errno));
@@ -37,7 +44,13 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
   const bool oversubscribed = options.hosts.empty() && options.ranks * threads > cores;
-  std::vector<std::string> line = {"mpirun", "--quiet", "-n", std::to_string(options.ranks)};
+  std::vector<std::string> line;
+  // Some machines keep mpirun from other hosts by default; asked for hosts, it is to go there.
+  const char* launcher = std::getenv("OMPI_MCA_plm");
+  if (!options.hosts.empty() && launcher != nullptr && std::string(launcher) == "isolated") {
+    line = {"env", "-u", "OMPI_MCA_plm"};
+  }
+  line.insert(line.end(), {"mpirun", "--quiet", "-n", std::to_string(options.ranks)});
   const auto add = [&](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };

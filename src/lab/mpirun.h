@@ -10,8 +10,10 @@ namespace quintet {
 
 struct MpirunOptions {
   int ranks = 1;
-  int threads = 0;    // of each rank; 0: the cores, shared out
-  std::string hosts;  // mpirun's list; empty: this machine
+  int threads = 0;         // of each rank; 0: the cores, shared out
+  std::string hosts;       // mpirun's list; empty: this machine
+  std::string cluster;     // an emulated one (cluster.h) instead; ranks = 0: all it is meant for
+  int ranks_per_node = 0;  // on it; 0: as it was made
 };
 
 // The command line for `arguments` of this program, with what the situation asks for: root, more
