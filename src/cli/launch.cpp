@@ -13,7 +13,11 @@ struct LaunchOptions {
 Status run(const LaunchOptions& options) {
   QT_ASSIGN(const auto line, mpirun_line(options.mpirun, options.arguments));
   fmt::print(stderr, "{}\n", shell_line(line));
-  return options.print_only ? Status() : run_command(line);
+  if (options.print_only) return {};
+  const CommandEnd end = run_to_end(line);
+  if (!end.error) return {};
+  // Without a message, where a rank has said it.
+  return end.said ? Error{end.error->code, ""} : *end.error;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Starts this program on several ranks of this machine or others, through mpirun.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,21 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
 // As one would type it.
 std::string shell_line(const std::vector<std::string>& words);
 
-// Runs a command to its end; a SIGTERM to us goes to it. `log`: a file for all it prints; empty:
-// our own output. Says how it ended where that was not well.
+// How a command ended.
+struct CommandEnd {
+  std::optional<Error> error;  // none: well
+  bool said = false;           // a rank has already told people the error's message
+};
+
+// Runs a command line of mpirun's to its end. `log`: a file for all it prints; empty: our own
+// output.
+//
+// What asks us to end (SIGINT, SIGTERM, SIGHUP, SIGXCPU) asks the ranks to save and end, and we
+// wait for them: passed on as it is, mpirun would kill them a second later. A second one is passed
+// on so. SIGUSR1 is passed on: save and go on. When the ranks have said why they end and mpirun
+// does not (it waits for a machine that is gone), it is ended.
+CommandEnd run_to_end(const std::vector<std::string>& line, const std::string& log = "");
+// The same, for those who only want to know the error.
 Status run_command(const std::vector<std::string>& line, const std::string& log = "");
 
 }  // namespace quintet
