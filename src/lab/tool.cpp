@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "parallel/outcome.h"
 
 namespace quintet {
 namespace {
@@ -69,6 +70,7 @@ Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
     if (!supervision.mark.empty()) ::setenv(kMark, supervision.mark.c_str(), 1);
+    if (!supervision.outcome.empty()) ::setenv(kOutcomeVariable, supervision.outcome.c_str(), 1);
     ::dup2(log, STDOUT_FILENO);
     ::dup2(log, STDERR_FILENO);
     ::execvp(argv[0], argv.data());

@@ -19,6 +19,7 @@ struct Supervision {
   double timeout = 0;                              // seconds; 0: none
   const std::atomic<bool>* interrupted = nullptr;  // ends it when set
   std::string mark;                                // for end_marked()
+  std::string outcome;  // an empty file for a rank to say why it ends (parallel/outcome.h)
 };
 struct CommandEnded {
   int code = 0;  // its exit status, or 128 + the signal that ended it
