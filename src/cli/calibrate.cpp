@@ -69,7 +69,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       options->device.threads = *threads > 0 ? *threads : share_of_cores();
       options->grid = !*no_grid;
       if (*links) {
-        const std::unique_ptr<World> world = join_world();
+        QT_ASSIGN(const std::unique_ptr<World> world, join_world());
         return calibrate_links(*options, *world);
       }
       return calibrate_ops(*options);
