@@ -72,8 +72,8 @@ void print(const DataBenchOptions& options, const DataBench& bench) {
   fmt::print("\nloader, {} + {} tokens a sample, page cache warm:\n", options.source,
              options.target);
   for (const LoaderRate& rate : bench.loader) {
-    fmt::print("  {} thread{}: {:.0f} samples/s ({} tokens/s)\n", rate.threads,
-               rate.threads == 1 ? "" : "s",
+    fmt::print("  {} thread{}{}: {:.0f} samples/s ({} tokens/s)\n", rate.threads,
+               rate.threads == 1 ? "" : "s", rate.packed ? ", packed" : "",
                static_cast<double>(rate.samples) / rate.rounds.best().wall,
                human_count(static_cast<double>(rate.samples * (options.source + options.target)) /
                            rate.rounds.best().wall));

@@ -35,6 +35,16 @@ struct Batch {
   }
 };
 
+// How many places hold text and not padding, of how many.
+struct BatchFill {
+  std::int64_t source = 0, source_places = 0, target = 0, target_places = 0;
+
+  void add(const Batch& batch);
+  static double share(std::int64_t part, std::int64_t of) {
+    return of == 0 ? 1 : static_cast<double>(part) / static_cast<double>(of);
+  }
+};
+
 // Refuses a batch with an id the model has no row for, naming it.
 Status check_ids(const Batch& batch, std::int64_t vocab_size);
 

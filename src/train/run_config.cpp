@@ -117,7 +117,7 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
                                  options.model.vocab_size, 0));
     options.batch.packed = config.data.corpus.pack;
     options.batch.padded = !corpus.always_full() && !options.batch.packed;
-    target = corpus.objective().target_length();
+    target = corpus.target_length();
   } else if (target == 0) {
     QT_ASSIGN(const SpanCounts counts, fit_spans(config.batch.source, INT32_MAX, INT32_MAX,
                                                  config.data.corpus.objective.spans));

@@ -198,10 +198,13 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   result.optimal_loss = data.optimal_loss;
   double tail_loss = 0;
   std::int64_t tail_steps = 0;
+  BatchFill fill, filling;  // of the step at work, and of the one being fed
   const auto feed_step = [&]() -> Status {
+    filling = {};
     for (std::int32_t m = 0; m < options.accumulate; ++m) {
       QT_ASSIGN(const Batch* batch, batches.next());
       QT_TRY(feed(*executor, m, *batch, options));
+      filling.add(*batch);
     }
     return {};
   };
@@ -212,6 +215,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
     watchdog.set_step(step);
     QT_TRY(fed);
+    fill = filling;
     const double rate = learning_rate(config.schedule, step, config.train.steps);
     const double began = now();
     QT_TRY(start_step(*executor, step, rate));
@@ -234,7 +238,9 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
         flops_per_sequence(options.model, options.batch.source, options.batch.target);
     const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
                               rate, waited + ran, waited,         tokens,
-                              flops};
+                              flops,
+                              BatchFill::share(fill.source, fill.source_places),
+                              BatchFill::share(fill.target, fill.target_places)};
     waited = feeding;
     if (progress) progress->step(metrics);
     if (metrics_file) QT_TRY(metrics_file->append(metrics));

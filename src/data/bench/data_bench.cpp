@@ -198,13 +198,15 @@ Status Bench::end_to_end() {
 // From the corpus of many languages that the last stage left, warm from writing it.
 Status Bench::loader() {
   say_("loader");
-  CorpusConfig config;
-  config.folder = (options_.folder / "corpus").string();
-  QT_ASSIGN(CorpusSource source,
-            CorpusSource::open(config, options_.source, options_.target, INT32_MAX, 1));
   constexpr std::int64_t kSequences = 32, kBatches = 400;
-  for (const int threads : {1, options_.threads}) {
-    LoaderRate rate{threads, kSequences * kBatches, {}};
+  for (const auto& [threads, packed] : {std::pair(1, false), std::pair(options_.threads, false),
+                                        std::pair(1, true), std::pair(options_.threads, true)}) {
+    CorpusConfig config;
+    config.folder = (options_.folder / "corpus").string();
+    config.pack = packed;
+    QT_ASSIGN(CorpusSource source,
+              CorpusSource::open(config, options_.source, options_.target, INT32_MAX, 1));
+    LoaderRate rate{threads, packed, kSequences * kBatches, {}};
     for (std::int64_t round = 0; round < options_.rounds; ++round) {
       const Stopwatch watch(Stopwatch::Of::kProcess);
       Prefetcher prefetcher(source, [](std::int64_t n) { return n * kSequences; },

@@ -57,6 +57,7 @@ struct EndToEnd {
 
 struct LoaderRate {
   int threads = 0;
+  bool packed = false;
   std::int64_t samples = 0;
   Rounds rounds;
 };

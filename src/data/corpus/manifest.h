@@ -37,6 +37,8 @@ struct SpecialTokens {
   std::int32_t pad = 0, eos = 1, unknown = 2;
   std::int32_t first_sentinel = 0;  // the highest; they count down from it
   std::int32_t sentinels = 0;
+
+  bool operator==(const SpecialTokens&) const = default;
 };
 
 struct Manifest {
