@@ -12,6 +12,7 @@ packages=(
   libgtest-dev libbenchmark-dev
   libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
   libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums
+  liblzma-dev libbz2-dev libsnappy-dev liblz4-dev       # corpora: .xz, .bz2, pages of Parquet files
 )
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

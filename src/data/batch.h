@@ -58,11 +58,12 @@ void shift_right_in_segments(std::span<const std::int32_t> labels,
                              std::span<const std::int32_t> segments, std::int64_t target_length,
                              std::int32_t start, std::int32_t pad, std::span<std::int32_t> target);
 
-// An endless, numbered stream of examples: number i is a pure function of the source's
-// configuration.
+// A numbered stream of examples: number i is a pure function of the source's configuration.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
+  // How many there are; most sources never end.
+  virtual std::int64_t samples() const { return INT64_MAX; }
   // Fills every row of a batch already sized, with examples first, first + 1, ...
   virtual Status fill(std::int64_t first, Batch& batch) = 0;
 };

@@ -188,6 +188,14 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     progress.emplace(config.train.steps, config.output.log_every,
                      static_cast<double>(plan.arena_bytes));
   }
+  const std::int64_t needed =
+      start.samples + (config.train.steps - first_step) * options.global_batch();
+  if (needed > data.source->samples()) {
+    return usage_error(
+        "data.mixture is used up after {} samples, and {} steps take {}; lower train.steps, or "
+        "raise epochs or until",
+        data.source->samples(), config.train.steps, needed);
+  }
   Prefetcher batches(*data.source,
                      [share = options.batches(), dp = program.place.dp, &start](std::int64_t n) {
                        return start.samples + share.first_sample_of(n, dp);

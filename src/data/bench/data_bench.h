@@ -53,6 +53,7 @@ struct EndToEnd {
   std::string text;
   std::int64_t bytes = 0;
   Rounds tokenizer, one_thread, all_threads;
+  Rounds parquet_one, parquet_all;  // the same from a Parquet file
 };
 
 struct LoaderRate {

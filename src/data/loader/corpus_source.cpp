@@ -338,7 +338,7 @@ Status CorpusSource::fill(std::int64_t first, Batch& batch) {
            batch.target_length, objective_->source_length(), limits_.target);
   if (const auto last = static_cast<std::uint64_t>(first + batch.sequences);
       last > mixture_->end()) {
-    return usage_error(
+    return bad_input(
         "the mixture is used up after {} samples (epochs, until), and sample {} is asked for; stop "
         "earlier, or raise epochs",
         mixture_->end(), last - 1);

@@ -4,6 +4,7 @@
 // state of a run is the number of its next sample.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,6 +52,9 @@ class CorpusSource final : public BatchSource {
   // Safe to call from many threads at a time. Rows beyond an example's end are padded: labels with
   // -1, and `lengths` is set unless every source is full.
   Status fill(std::int64_t first, Batch& batch) override;
+  std::int64_t samples() const override {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(mixture_->end(), INT64_MAX));
+  }
 
   const Corpus& corpus() const { return *corpora_.front(); }
   const Objective& objective() const { return *objective_; }
