@@ -1,19 +1,23 @@
 #include <cstdio>
-#include <exception>
-#include <new>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/caught.h"
 #include "cli/commands.h"
 #include "parallel/communicator.h"
+#include "parallel/outcome.h"
 
 namespace quintet {
 namespace {
 
 int report(const Error& error) {
-  // What all ranks of a run find at the same time is said once.
+  // What all ranks of a run find at the same time is said once; what was said by the ranks of a run
+  // that we started is not repeated.
+  if (error.message.empty()) return static_cast<int>(error.code);
   if (launcher_rank() == 0 || !all_ranks_find(error.code)) {
+    leave_outcome(error);
     fmt::print(stderr, "quintet: {}\n", error.message);
   } else {
     // A launcher ends all ranks when the first one ends badly: rank 0 must have said why.
@@ -36,7 +40,9 @@ int run(int argc, char** argv) {
   Action action;
   add_train(app, action);
   add_launch(app, action);
+  add_cluster(app, action);
   add_sweep(app, action);
+  add_study(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
@@ -60,15 +66,24 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace quintet
 
+// OpenMP's threads spin between two parallel regions, by default for so long that a step beside
+// other work takes ten times as long. A bounded spin loses nothing on idle cores. The OpenMP
+// library reads the setting when it is loaded, before main: so the program starts once more with
+// it.
+static void spin_briefly(int argc, char** argv) {
+  if (argc < 2 || ::getenv("OMP_WAIT_POLICY") != nullptr || ::getenv("GOMP_SPINCOUNT") != nullptr)
+    return;
+  ::setenv("GOMP_SPINCOUNT", "20000", 1);
+  ::execv("/proc/self/exe", argv);  // where that fails, the default is what there is
+}
+
 int main(int argc, char** argv) {
+  spin_briefly(argc, argv);
   int code = 0;
   try {
     code = quintet::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    code = quintet::report({quintet::ErrorCode::kOutOfMemory, "the system refused memory"});
-  } catch (const std::exception& error) {
-    code = quintet::report({quintet::ErrorCode::kInternal,
-                            fmt::format("internal error, please report it: {}", error.what())});
+  } catch (...) {
+    code = quintet::report(quintet::error_of_exception());
   }
   if (code == 0) return 0;
   // Without the usual farewell, in which MPI would wait for ranks that may not come.

@@ -91,12 +91,13 @@ std::vector<std::int32_t> Grid::ranks_along(const Place& place, bool along_dp, b
 Result<Grid> make_grid(std::int64_t world, const LayoutConfig& layout) {
   const std::int64_t model = layout.tp * layout.pp;
   if (world % model != 0) {
+    const std::int64_t fewer = world / model * model, more = fewer + model;
     return usage_error(
-        "tp {} x pp {} = {} ranks for one copy of the model do not divide {} ranks; start {} or {} "
-        "ranks, or "
-        "choose tp and pp whose product divides {}",
-        layout.tp, layout.pp, model, world, std::max(world / model * model, model),
-        (world / model + 1) * model, world);
+        "tp {} x pp {} = {} ranks for one copy of the model do not divide the {} rank{} of this "
+        "run; start {}{} ranks (quintet launch -n {} -- train ...), or choose tp and pp "
+        "whose product divides {}",
+        layout.tp, layout.pp, model, world, world == 1 ? "" : "s",
+        fewer > 0 ? fmt::format("{} or ", fewer) : "", more, more, world);
   }
   const std::int64_t dp = world / model;
   if (layout.shard_group > 0 && dp % layout.shard_group != 0) {

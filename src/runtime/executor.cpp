@@ -1,6 +1,8 @@
 // Which device runs a program.
 #include "runtime/executor.h"
 
+#include "runtime/backend.h"
+
 namespace quintet {
 
 #ifndef QUINTET_HAS_CUDA
@@ -10,7 +12,7 @@ Status cuda_available() {
       "CUDA "
       "toolkit");
 }
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, const Target&, World&) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, World&) {
   return cuda_available().error();
 }
 Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
@@ -25,14 +27,17 @@ Status device_available(Device device) {
   return device == Device::kCuda ? cuda_available() : Status();
 }
 
+std::unique_ptr<const Backend> make_backend(const Target& target) {
+  return target.device == Device::kCuda ? make_cuda_backend(target) : make_cpu_backend(target);
+}
+
 std::int64_t free_bytes(Device device) {
   return device == Device::kCuda ? free_cuda_bytes() : free_cpu_bytes();
 }
 
-Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,
-                                                World& world) {
-  return target.device == Device::kCuda ? make_cuda_executor(program, target, world)
-                                        : make_cpu_executor(program, target, world);
+Result<std::unique_ptr<Executor>> make_executor(const Program& program, World& world) {
+  return program.target.device == Device::kCuda ? make_cuda_executor(program, world)
+                                                : make_cpu_executor(program, world);
 }
 
 }  // namespace quintet

@@ -72,7 +72,7 @@ std::string nearest_that_fit(const StepOptions& options, std::int32_t rank, std:
 
 Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
                                                         const StepOptions& options, World& world) {
-  auto made = make_executor(program, options.target, world);
+  auto made = make_executor(program, world);
   if (made.ok() || made.error().code != ErrorCode::kOutOfMemory) return made;
   const std::int64_t free = free_bytes(options.target.device);
   const std::string nearest = nearest_that_fit(options, world.rank(), free);

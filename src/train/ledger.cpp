@@ -1,6 +1,7 @@
 #include "train/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "program/printer.h"
 #include "runtime/dry_run.h"
 #include "runtime/trace.h"
 
@@ -81,6 +83,7 @@ Json to_json(const RankSummary& r) {
           {"predicted_bytes", r.predicted_bytes},
           {"arena_bytes", r.arena_bytes},
           {"resident_bytes", r.resident_bytes},
+          {"host_bytes", r.host_bytes},
           {"seconds", to_json(r.account)},
           {"traffic_planned", to_json(r.planned)},
           {"traffic_counted", to_json(r.counted)}};
@@ -95,6 +98,7 @@ RankSummary rank_from(const Json& json) {
   r.predicted_bytes = json.at("predicted_bytes");
   r.arena_bytes = json.at("arena_bytes");
   r.resident_bytes = json.at("resident_bytes");
+  r.host_bytes = integer_in(json, "host_bytes", 0);
   r.account = account_from(json.at("seconds"));
   r.planned = traffic_from(json.at("traffic_planned"));
   r.counted = traffic_from(json.at("traffic_counted"));
@@ -117,11 +121,9 @@ std::int64_t RunSummary::largest_arena() const {
 }
 
 std::string RunSummary::to_json() const {
-  Json json = {{"model", model},
-               {"layout", layout},
-               {"steps", steps},
-               {"step_seconds", step_seconds},
-               {"final_loss", final_loss}};
+  Json json = {{"model", model},           {"layout", layout},
+               {"steps", steps},           {"step_seconds", step_seconds},
+               {"final_loss", final_loss}, {"fingerprint", fingerprint}};
   json["ranks"] = Json::array();
   for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
   return to_text(json, 1) + "\n";
@@ -136,6 +138,7 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
     summary.steps = json.at("steps");
     summary.step_seconds = json.at("step_seconds");
     summary.final_loss = json.at("final_loss");
+    summary.fingerprint = json.value("fingerprint", "");
     for (const Json& rank : json.at("ranks")) summary.ranks.push_back(rank_from(rank));
     return summary;
   } catch (const Json::exception& error) {
@@ -146,13 +149,16 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
 std::string describe(const RunSummary& summary) {
   const StepAccount mean = summary.mean_account();
   std::string text =
-      fmt::format("{}, {}: a step in {:.2f} ms\n\n{:<18} {:>10} {:>7}\n", summary.model,
-                  summary.layout, summary.step_seconds * 1e3, "time (mean)", "ms", "share");
+      fmt::format("{}, {}: {:.2f} ms per step (median)\n\n{:<18} {:>10} {:>7}\n", summary.model,
+                  summary.layout, summary.step_seconds * 1e3, "mean of all steps", "ms", "share");
+  const auto row = [&](const std::string& name, double seconds) {
+    text +=
+        fmt::format("{:<18} {:>10.3f} {:>6.1f}%\n", name, seconds * 1e3, 100 * seconds / mean.step);
+  };
   for (const AccountPart& part : parts_of(mean)) {
-    if (part.seconds < 1e-9) continue;
-    text += fmt::format("{:<18} {:>10.3f} {:>6.1f}%\n", part.name, part.seconds * 1e3,
-                        100 * part.seconds / mean.step);
+    if (std::abs(part.seconds) >= 1e-9) row(part.name, part.seconds);
   }
+  row("total", mean.step);
   for (std::size_t m = 1; m < kMethodCount; ++m) {
     if (mean.hidden[m] < 1e-9) continue;
     text += fmt::format("{:<18} {:>10.3f}   beside computation\n",
@@ -161,7 +167,7 @@ std::string describe(const RunSummary& summary) {
   }
   if (summary.ranks.empty() || summary.ranks[0].planned.empty()) return text;
   text += fmt::format("\n{:<9} {:<21} {:<8} {:>6} {:>16}   {}\n", "for", "rank 0 sends", "along",
-                      "ops", "bytes a step", "counted");
+                      "ops", "bytes per step", "counted");
   for (std::size_t i = 0; i < summary.ranks[0].planned.size(); ++i) {
     const Traffic& row = summary.ranks[0].planned[i];
     const std::int64_t counted = summary.ranks[0].counted[i].bytes;
@@ -172,32 +178,34 @@ std::string describe(const RunSummary& summary) {
   return text;
 }
 
-Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace)
+Ledger::Ledger(World& world, const Grid& grid, const Program& program, const Backend& backend,
+               TraceOptions trace, std::int64_t skip)
     : world_(world),
-      executor_(executor),
+      program_(program),
+      backend_(backend),
       trace_(std::move(trace)),
-      peers_(world, grid, executor.program()),
-      starts_(executor.program().ops.size()) {
+      skip_(skip),
+      peers_(world, grid, program),
+      starts_(program.ops.size()) {
   if (!trace_.file.empty()) {
     // Everybody's clock at the moment that rank 0's showed the origin.
     const auto offset = clock_offsets(world)[static_cast<std::size_t>(world.rank())];
     origin_ = std::stod(world.broadcast(fmt::format("{:.9f}", now()))) + offset;
-    events_ = trace_names(executor.program());
+    events_ = trace_names(program);
   }
 }
 
-Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
-  const auto timings = executor_.timings();
+Status Ledger::step(std::int64_t number, double began, std::span<const OpTiming> timings,
+                    double data_wait, double run_seconds) {
   for (std::size_t i = 0; i < timings.size(); ++i) starts_[i] = timings[i].start;
-  const auto others_came = peers_.exchange(executor_.began(), starts_);
+  const auto others_came = peers_.exchange(began, starts_);
   ++runs_;
   if (!trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count) {
-    events_ += trace_events(executor_, number, origin_, data_wait);
+    events_ += trace_events(program_, backend_, timings, number, began - origin_, data_wait);
     if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
-  // The first step pays for pages and buffers that no later one pays for.
-  if (runs_ > 1) {
-    total_ += account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
+  if (runs_ > skip_) {
+    total_ += account_of(program_, backend_, timings, run_seconds, data_wait, others_came);
     seconds_.push_back(run_seconds + data_wait);
   }
   return {};
@@ -211,8 +219,8 @@ Status Ledger::write_trace() {
   return write_file(trace_.file, trace_file(all));
 }
 
-RunSummary Ledger::close() {
-  const Program& program = executor_.program();
+RunSummary Ledger::close(const Executor& executor) {
+  const Program& program = program_;
   RankSummary mine;
   mine.rank = program.place.rank;
   mine.dp = program.place.dp;
@@ -220,15 +228,18 @@ RunSummary Ledger::close() {
   mine.pp = program.place.pp;
   mine.account = total_;
   if (!seconds_.empty()) mine.account *= 1.0 / static_cast<double>(seconds_.size());
-  mine.predicted_bytes = dry_run(program).arena_bytes;
-  mine.arena_bytes = executor_.arena_bytes();
-  mine.resident_bytes = executor_.resident_bytes();
-  mine.planned = traffic_of(program);
-  std::vector<std::int64_t> sent = executor_.bytes_sent();
+  const DryRun plan = dry_run(program);
+  mine.predicted_bytes = plan.arena_bytes;
+  mine.host_bytes = plan.host_bytes;
+  mine.arena_bytes = executor.arena_bytes();
+  mine.resident_bytes = executor.resident_bytes();
+  mine.planned = traffic_of(program, backend_);
+  std::vector<std::int64_t> sent = executor.bytes_sent();
   for (std::int64_t& bytes : sent) bytes /= std::max<std::int64_t>(runs_, 1);
   mine.counted = traffic_of(program, sent);
 
   RunSummary summary;
+  summary.fingerprint = fingerprint_of(program);
   for (const std::string& text : world_.gather(to_text(to_json(mine))))
     summary.ranks.push_back(rank_from(parse_json(text, "a rank's summary").value()));
   if (!seconds_.empty()) {

@@ -1,12 +1,17 @@
 #include "train/run_config.h"
 
 #include "base/files.h"
+#include "data/corpus/manifest.h"
 #include "parallel/communicator.h"
 
 namespace quintet {
 
 void ModelSection::list(FieldList& fields) {
   fields.add("name", name, "a preset, a Hugging Face config.json, or a folder with one");
+  fields.add("vocabulary", vocabulary,
+             "words of embedding and head; -1: what the model's configuration says, 0: as many as "
+             "the corpus's tokenizer has, rounded up to a multiple of 128",
+             between(-1, 1 << 24));
   fields.add("dropout", dropout,
              "dropout rate; -1: what the model's configuration says (presets: 0)",
              between(-1, 0.99));
@@ -47,6 +52,9 @@ void TrainSection::list(FieldList& fields) {
   fields.add("threads", threads,
              "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
              between(0, 1024));
+  fields.add("max_hours", max_hours,
+             "hours after which the run saves and stops (exit code 130), to be resumed; 0: none",
+             at_least(0));
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -55,6 +63,11 @@ void OutputSection::list(FieldList& fields) {
   fields.add("save_every", save_every, "steps between two checkpoints; 0: only at the end",
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
+  fields.add("checkpoints", checkpoints,
+             "write checkpoints; false: metrics and summary only, for runs that only measure");
+  fields.add("summary_skip", summary_skip,
+             "first steps that the summary's times leave out: they pay for pages and buffers",
+             at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
@@ -107,6 +120,28 @@ Result<RunConfig> load_run_config(const std::string& file,
 
 namespace {
 
+// The model's vocabulary, where the run says something else than the model's configuration.
+Status fit_vocabulary(const RunConfig& config, T5Config& model) {
+  const std::int64_t asked = config.model.vocabulary;
+  if (asked < 0) return {};
+  if (asked > 0) {
+    model.vocab_size = asked;
+    return validate(model);
+  }
+  if (config.data.kind != "corpus") {
+    return usage_error(
+        "model.vocabulary = 0 takes the vocabulary of a corpus, and data.kind is \"{}\"; give a "
+        "number instead",
+        config.data.kind);
+  }
+  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folders().front()));
+  // Room to the next multiple makes products faster and lets tensor-parallel ranks split evenly.
+  const std::int64_t more =
+      std::max<std::int64_t>(0, config.data.corpus.sentinels - manifest.special.sentinels);
+  model.vocab_size = (manifest.layout.vocabulary + more + 127) / 128 * 128;
+  return {};
+}
+
 // Asks the data how long sequences get: whether the source is always full, and how long the target
 // is where that is left open.
 Status fit_lengths(const RunConfig& config, StepOptions& options) {
@@ -135,6 +170,7 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
 Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
   QT_ASSIGN(options.model, load_model_config(config.model.name));
+  QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
 
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,

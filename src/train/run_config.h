@@ -17,6 +17,7 @@ namespace quintet {
 
 struct ModelSection {
   std::string name = "tiny";
+  std::int64_t vocabulary = -1;
   double dropout = -1;
   double z_loss = 0;
   std::int64_t loss_chunk = 0;
@@ -40,6 +41,7 @@ struct TrainSection {
   std::string device = "cpu";
   bool graph = true;
   std::int64_t threads = 0;
+  double max_hours = 0;
   void list(FieldList& fields);
 };
 
@@ -48,6 +50,8 @@ struct OutputSection {
   std::int64_t log_every = 10;
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
+  bool checkpoints = true;
+  std::int64_t summary_skip = 1;
   bool resume = false;
   std::string trace;
   std::int64_t trace_first = 3;

@@ -141,6 +141,17 @@ void CorpusConfig::list(FieldList& fields) {
   objective.list(fields);
 }
 
+std::vector<std::string> CorpusConfig::folders() const {
+  std::vector<std::string> all;
+  for (const std::string& text : mixture) {
+    if (const auto entry = MixtureEntry::parse(text); entry.ok()) {
+      all.push_back(entry.value().folder);
+    }
+  }
+  if (all.empty()) all.push_back(folder);
+  return all;
+}
+
 Status CorpusSource::open_objective(const CorpusConfig& config, std::int64_t source_length,
                                     std::int64_t target_length, std::int64_t model_vocabulary) {
   const Manifest& manifest = corpora_.front()->manifest();
@@ -160,8 +171,8 @@ Status CorpusSource::open_objective(const CorpusConfig& config, std::int64_t sou
       manifest.layout.vocabulary + std::max<std::int64_t>(0, sentinels_ - own);
   if (manifest.layout.vocabulary > model_vocabulary) {
     return bad_input(
-        "{}: its ids go up to {}, and the model's vocabulary has {}; the two do not belong "
-        "together",
+        "{}: its ids go up to {}, and the model's vocabulary has {}; model.vocabulary=0 gives the "
+        "model the vocabulary of the corpus",
         corpora_.front()->folder().string(), manifest.layout.vocabulary - 1, model_vocabulary);
   }
   if (needed > model_vocabulary) {

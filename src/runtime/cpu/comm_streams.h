@@ -24,6 +24,8 @@ class CommStreams {
   // ops.
   Communicator* group_of(const Op& op) const;
 
+  // Tells for which op it waits when it waits for all.
+  void report_to(Activity& activity) { activity_ = &activity; }
   void begin_step(double start_time, std::span<OpTiming> timings);
   // Puts op `id` in its stream's queue.
   void enqueue(OpId id);
@@ -32,6 +34,9 @@ class CommStreams {
   // Waits until op `id` is done.
   void wait(OpId id);
   void wait_all();
+  // From here to the end of the step nothing is computed: time spent on communication holds nothing
+  // up but the end itself.
+  void nothing_else_to_do() { waiting_ = true; }
   std::int64_t bytes_sent(OpId id) const;
 
  private:
@@ -57,6 +62,7 @@ class CommStreams {
     std::size_t enqueued = 0, done = 0;
   };
   std::vector<Queue> queues_;
+  Activity nobody_, *activity_ = &nobody_;
   double start_time_ = 0;
   bool waiting_ = false;
   std::span<OpTiming> timings_;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "runtime/backend.h"
 #include "runtime/cpu/comm_streams.h"
 #include "runtime/cpu/kernel.h"
 #include "runtime/executor.h"
@@ -83,9 +84,10 @@ class Arena {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const Program& program, const Target& target, World& world)
+  CpuExecutor(const Program& program, World& world)
       : program_(program),
-        threads_(target.threads),
+        backend_(make_backend(program.target)),
+        threads_(program.target.threads),
         arena_(static_cast<std::size_t>(program.arena_bytes)),
         host_(static_cast<std::size_t>(program.host_bytes)),
         comm_(program, arena_.data(), world),
@@ -96,6 +98,7 @@ class CpuExecutor final : public Executor {
     for (const Op& op : program.ops) {
       steps_.push_back(
           {cpu::kernel_of(op.kind), cpu::OpContext(program, op, memory(), comm_.group_of(op))});
+      if (!is_communication(op.kind)) ++computations_;
     }
   }
   bool allocated() const { return arena_.allocated() && host_.allocated(); }
@@ -109,11 +112,17 @@ class CpuExecutor final : public Executor {
       std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
   }
 
+  void report_to(Activity& activity) override {
+    activity_ = &activity;
+    comm_.report_to(activity);
+  }
+
   // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
     const double begin = began_ = now();
     comm_.begin_step(begin, timings_);
+    std::size_t computations_left = computations_;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Op& op = program_.ops[i];
       if (is_communication(op.kind)) {
@@ -124,6 +133,7 @@ class CpuExecutor final : public Executor {
       timing = {.start = now() - begin};
       for (const OpId wait : op.waits) {
         if (comm_.is_done(wait)) continue;
+        activity_->enter_op(wait, true);
         comm_.wait(wait);
         timing.blocked_by = wait;
       }
@@ -133,6 +143,7 @@ class CpuExecutor final : public Executor {
         timing.start = ready;
       }
       Communicator* const group = steps_[i].context.group();
+      activity_->enter_op(static_cast<OpId>(i), group != nullptr);
       if (group != nullptr) group->sent_now = {};
       steps_[i].kernel(steps_[i].context);
       if (group != nullptr) {
@@ -141,9 +152,12 @@ class CpuExecutor final : public Executor {
       }
       timing.end = now() - begin;
       if (is_transfer(op.kind)) {
-        bytes_sent_[i] += bytes_sent_by(program_, op);
+        bytes_sent_[i] += bytes_sent_by(*backend_, program_, op);
         timing.talking = timing.end - timing.start;
       }
+      // After the last computation there is nothing that communication could hold up: all that
+      // follows is waiting for it.
+      if (--computations_left == 0) comm_.nothing_else_to_do();
       comm_.progress();
     }
     comm_.wait_all();
@@ -161,6 +175,7 @@ class CpuExecutor final : public Executor {
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
   std::int64_t resident_bytes() const override { return arena_.resident(); }
   const Program& program() const override { return program_; }
+  const Backend& backend() const override { return *backend_; }
 
  private:
   struct Step {
@@ -177,10 +192,13 @@ class CpuExecutor final : public Executor {
   }
 
   const Program& program_;
+  const std::unique_ptr<const Backend> backend_;
   const int threads_;
   Arena arena_, host_;
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
+  Activity nobody_, *activity_ = &nobody_;
+  std::size_t computations_ = 0;  // among them
   std::vector<OpTiming> timings_;
   double began_ = 0;
   std::vector<std::int64_t> bytes_sent_;  // by ops that comm_ does not carry
@@ -188,8 +206,7 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
-                                                    World& world) {
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world) {
   const std::int64_t available = free_cpu_bytes();
   const std::int64_t needed = program.arena_bytes + program.host_bytes;
   if (available >= 0 && needed > available) {
@@ -197,7 +214,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, cons
                       human_bytes(static_cast<double>(needed)),
                       human_bytes(static_cast<double>(available)));
   }
-  auto executor = std::make_unique<CpuExecutor>(program, target, world);
+  auto executor = std::make_unique<CpuExecutor>(program, world);
   if (!executor->allocated()) {
     return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
                       human_bytes(static_cast<double>(needed)));
