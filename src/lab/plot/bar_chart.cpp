@@ -39,7 +39,9 @@ std::string draw(const BarChart& chart, double width) {
   }
   const double bottom = y + 4;
   canvas.set_height(bottom + 46);
-  std::vector<Tick> ticks = x.ticks(narrow ? 4 : 7, chart.x.format);
+  std::vector<Tick> ticks = chart.x.ticks;
+  if (ticks.empty()) ticks = x.ticks(narrow ? 4 : 7, chart.x.format);
+  std::erase_if(ticks, [&](const Tick& tick) { return tick.value > x.high(); });
   drop_crowded_labels(ticks, x, 0, width);
   for (const Tick& tick : ticks) {
     canvas.line(x(tick.value), top, x(tick.value), bottom, "gr");

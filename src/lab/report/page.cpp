@@ -79,8 +79,9 @@ void Page::figure_of(const std::string& heading, const std::string& caption,
                      const std::string& narrow, const std::string& wide) {
   body_ += fmt::format(
       "<figure><h3>{}</h3>\n<div class=\"wide\">{}</div><div class=\"narrow\">{}</div>\n"
-      "<figcaption>{}</figcaption></figure>\n",
-      escape_markup(heading), wide, narrow, escape_markup(caption));
+      "{}</figure>\n",
+      escape_markup(heading), wide, narrow,
+      caption.empty() ? "" : "<figcaption>" + escape_markup(caption) + "</figcaption>");
 }
 
 std::string Page::finish() const {

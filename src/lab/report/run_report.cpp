@@ -223,6 +223,13 @@ void add_memory(const std::vector<RunFiles>& runs, Page& page) {
   if (chart.bars.empty()) return;
   chart.title = "Memory of the largest rank";
   chart.x = {.label = "Memory", .format = short_bytes};
+  // In powers of two, four to eight of them.
+  double most = 1;
+  for (const BarChart::Bar& bar : chart.bars) {
+    if (!bar.parts.empty()) most = std::max(most, bar.parts[0]);
+  }
+  const double step = std::exp2(std::floor(std::log2(most)) - 2);
+  for (double at = 0; at <= 2 * most; at += step) chart.x.ticks.push_back({at, short_bytes(at)});
   page.figure("Memory", "Of the rank that takes most.", chart);
 }
 

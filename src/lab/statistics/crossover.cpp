@@ -7,7 +7,7 @@
 namespace quintet {
 namespace {
 
-constexpr std::uint64_t kSeed = 20240602;
+constexpr std::uint64_t kCrossoverSeed = 20240602;
 constexpr int kStepsBetweenLevels = 200;
 
 // The difference of two levels, known at some points of the numeric factor, and in between.
@@ -191,7 +191,7 @@ std::vector<Crossover> crossovers_of(const Table& table, const LinearModel& mode
   for (const Comparison& one : all) {
     contrasts.insert(contrasts.end(), one.contrasts.begin(), one.contrasts.end());
   }
-  const auto limits = model.bootstrap_limits(contrasts, kSeed);
+  const auto limits = model.bootstrap_limits(contrasts, kCrossoverSeed);
   const Noise& noise = model.noise();
   const double student = noise.freedom > 0 ? student_limit(0.95, noise.freedom) : 0;
   std::vector<Crossover> found;
