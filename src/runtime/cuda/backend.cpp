@@ -73,6 +73,7 @@ class CudaBackend final : public Backend {
   std::int64_t bytes_beside_arena(const Program& program) const override {
     return kContextBytes + (target_.staged ? 0 : nccl_bytes(program));
   }
+  bool times_every_run() const override { return false; }
   bool copies_beside_computation() const override { return true; }
   bool issues_in_order() const override { return false; }
 
