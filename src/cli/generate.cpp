@@ -50,7 +50,7 @@ class TextCodec {
       const std::size_t mark = std::min(text.find(kMark, at), text.size());
       Buffer<std::int32_t> piece;
       QT_TRY(encoder.encode(std::string_view(text).substr(at, mark - at), piece));
-      ids.insert(ids.end(), piece.begin(), piece.end());
+      ids.insert(ids.end(), piece.data(), piece.data() + piece.size());
       if (mark == text.size()) break;
       const std::size_t close = std::min(text.find('>', mark), text.size() - 1);
       std::int32_t number = -1;
