@@ -33,6 +33,10 @@ class Executor {
   virtual void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const = 0;
 
+  // Host memory that read() fills fastest, for as long as it is held; null where the system refuses
+  // it. Must not outlive the executor.
+  virtual std::shared_ptr<std::byte> host_memory(std::int64_t bytes);
+
   // Executes the program once. May return before the device is done; write() to io tensors is then
   // for the next run, and read() waits.
   virtual Status run() = 0;

@@ -60,6 +60,13 @@ void OutputSection::list(FieldList& fields) {
   fields.add("save_every", save_every, "steps between two checkpoints; 0: only at the end",
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
+  fields.add("keep_every", keep_every,
+             "kept for good: checkpoints whose step is a multiple of this; 0: none", at_least(0));
+  fields.add("keep_best", keep_best, "kept as well: so many checkpoints of lowest validation loss",
+             at_least(0));
+  fields.add("background", background,
+             "write checkpoints beside training, from a copy in host memory; false: training waits, "
+             "and no copy is needed");
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");

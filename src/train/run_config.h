@@ -49,6 +49,9 @@ struct OutputSection {
   std::int64_t log_every = 10;
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
+  std::int64_t keep_every = 0;
+  std::int64_t keep_best = 0;
+  bool background = true;
   bool resume = false;
   std::string trace;
   std::int64_t trace_first = 3;
