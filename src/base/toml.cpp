@@ -62,7 +62,7 @@ class Parser {
         TomlEntry entry;
         entry.line = line_;
         entry.section = section;
-        QT_ASSIGN(entry.key, bare_key("a key"));
+        QT_ASSIGN(entry.key, dotted_key());
         skip_spaces();
         if (at_end() || peek() != '=') return fail(fmt::format("expected = after {}", entry.key));
         ++at_;
@@ -119,6 +119,16 @@ class Parser {
     std::string key;
     while (!at_end() && is_bare(peek())) key += text_[at_++];
     if (key.empty()) return fail(fmt::format("expected {}", what));
+    return key;
+  }
+
+  Result<std::string> dotted_key() {
+    QT_ASSIGN(std::string key, bare_key("a key"));
+    while (!at_end() && peek() == '.') {
+      ++at_;
+      QT_ASSIGN(const std::string part, bare_key("a key after the dot"));
+      key += "." + part;
+    }
     return key;
   }
 
@@ -180,15 +190,26 @@ class Parser {
     return code;
   }
 
+  Result<TomlScalar> scalar() {
+    if (!at_end() && peek() == '[') return fail("lists of lists are not used here");
+    QT_ASSIGN(const TomlValue one, value());
+    TomlScalar result;
+    std::visit(
+        [&](const auto& v) {
+          if constexpr (std::is_constructible_v<TomlScalar, decltype(v)>) result = v;
+        },
+        one);
+    return result;
+  }
+
   Result<TomlValue> list() {
     ++at_;
-    std::vector<std::string> parts;
+    std::vector<TomlScalar> parts;
     while (true) {
       skip_blank_lines();
       if (at_end()) return fail("a list does not end");
       if (peek() == ']') break;
-      if (peek() != '"' && peek() != '\'') return fail("lists hold strings here");
-      QT_ASSIGN(std::string part, string());
+      QT_ASSIGN(TomlScalar part, scalar());
       parts.push_back(std::move(part));
       skip_blank_lines();
       if (at_end()) return fail("a list does not end");
@@ -197,6 +218,11 @@ class Parser {
       ++at_;
     }
     ++at_;
+    std::vector<std::string> strings;
+    for (const TomlScalar& part : parts) {
+      if (const auto* text = std::get_if<std::string>(&part)) strings.push_back(*text);
+    }
+    if (strings.size() == parts.size()) return TomlValue(std::move(strings));
     return TomlValue(std::move(parts));
   }
 
@@ -289,6 +315,11 @@ std::string to_toml(const TomlValue& value) {
     std::string operator()(const std::vector<std::string>& v) const {
       std::vector<std::string> parts;
       for (const std::string& part : v) parts.push_back(quoted(part));
+      return fmt::format("[{}]", fmt::join(parts, ", "));
+    }
+    std::string operator()(const std::vector<TomlScalar>& v) const {
+      std::vector<std::string> parts;
+      for (const TomlScalar& part : v) parts.push_back(std::visit(*this, part));
       return fmt::format("[{}]", fmt::join(parts, ", "));
     }
   };

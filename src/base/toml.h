@@ -1,6 +1,6 @@
 // The part of TOML that configurations use: [sections] of `key = value` lines, where a value is a
-// boolean, an integer, a float, a string or a list of strings. Anything else of TOML is refused
-// with its line.
+// boolean, an integer, a float, a string or a list of these. Anything else of TOML is refused with
+// its line.
 //
 // A parser of our own because the library at hand (toml++ 3.3, Debian 12) has undefined behaviour
 // on ordinary input, an accented letter in a comment for one, and asserts on malformed documents;
@@ -17,10 +17,13 @@
 
 namespace quintet {
 
-using TomlValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using TomlScalar = std::variant<bool, std::int64_t, double, std::string>;
+// A list of strings is what most lists are; any other list is one of scalars.
+using TomlValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>,
+                               std::vector<TomlScalar>>;
 
 struct TomlEntry {
-  std::string section, key;
+  std::string section, key;  // a key may have dots: parallel.zero
   TomlValue value;
   std::int64_t line = 0;
 };

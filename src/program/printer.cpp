@@ -97,4 +97,12 @@ std::string to_string(const Program& program) {
   return out;
 }
 
+std::string fingerprint_of(const Program& program) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : to_string(program)) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 }  // namespace quintet

@@ -13,4 +13,8 @@ namespace quintet {
 std::string to_string(const Program& program, const Op& op);
 std::string to_string(const Program& program);
 
+// 16 hexadecimal digits that are the same for the same text: tells whether two runs ran the same
+// program.
+std::string fingerprint_of(const Program& program);
+
 }  // namespace quintet

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "program/printer.h"
 #include "runtime/dry_run.h"
 #include "runtime/trace.h"
 
@@ -82,6 +83,7 @@ Json to_json(const RankSummary& r) {
           {"predicted_bytes", r.predicted_bytes},
           {"arena_bytes", r.arena_bytes},
           {"resident_bytes", r.resident_bytes},
+          {"host_bytes", r.host_bytes},
           {"seconds", to_json(r.account)},
           {"traffic_planned", to_json(r.planned)},
           {"traffic_counted", to_json(r.counted)}};
@@ -96,6 +98,7 @@ RankSummary rank_from(const Json& json) {
   r.predicted_bytes = json.at("predicted_bytes");
   r.arena_bytes = json.at("arena_bytes");
   r.resident_bytes = json.at("resident_bytes");
+  r.host_bytes = integer_in(json, "host_bytes", 0);
   r.account = account_from(json.at("seconds"));
   r.planned = traffic_from(json.at("traffic_planned"));
   r.counted = traffic_from(json.at("traffic_counted"));
@@ -118,11 +121,9 @@ std::int64_t RunSummary::largest_arena() const {
 }
 
 std::string RunSummary::to_json() const {
-  Json json = {{"model", model},
-               {"layout", layout},
-               {"steps", steps},
-               {"step_seconds", step_seconds},
-               {"final_loss", final_loss}};
+  Json json = {{"model", model},           {"layout", layout},
+               {"steps", steps},           {"step_seconds", step_seconds},
+               {"final_loss", final_loss}, {"fingerprint", fingerprint}};
   json["ranks"] = Json::array();
   for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
   return to_text(json, 1) + "\n";
@@ -137,6 +138,7 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
     summary.steps = json.at("steps");
     summary.step_seconds = json.at("step_seconds");
     summary.final_loss = json.at("final_loss");
+    summary.fingerprint = json.value("fingerprint", "");
     for (const Json& rank : json.at("ranks")) summary.ranks.push_back(rank_from(rank));
     return summary;
   } catch (const Json::exception& error) {
@@ -176,10 +178,12 @@ std::string describe(const RunSummary& summary) {
   return text;
 }
 
-Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace)
+Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace,
+               std::int64_t skip)
     : world_(world),
       executor_(executor),
       trace_(std::move(trace)),
+      skip_(skip),
       peers_(world, grid, executor.program()),
       starts_(executor.program().ops.size()) {
   if (!trace_.file.empty()) {
@@ -199,8 +203,7 @@ Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
     events_ += trace_events(executor_, number, origin_, data_wait);
     if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
-  // The first step pays for pages and buffers that no later one pays for.
-  if (runs_ > 1) {
+  if (runs_ > skip_) {
     total_ += account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
     seconds_.push_back(run_seconds + data_wait);
   }
@@ -224,7 +227,9 @@ RunSummary Ledger::close() {
   mine.pp = program.place.pp;
   mine.account = total_;
   if (!seconds_.empty()) mine.account *= 1.0 / static_cast<double>(seconds_.size());
-  mine.predicted_bytes = dry_run(program).arena_bytes;
+  const DryRun plan = dry_run(program);
+  mine.predicted_bytes = plan.arena_bytes;
+  mine.host_bytes = plan.host_bytes;
   mine.arena_bytes = executor_.arena_bytes();
   mine.resident_bytes = executor_.resident_bytes();
   mine.planned = traffic_of(program);
@@ -233,6 +238,7 @@ RunSummary Ledger::close() {
   mine.counted = traffic_of(program, sent);
 
   RunSummary summary;
+  summary.fingerprint = fingerprint_of(program);
   for (const std::string& text : world_.gather(to_text(to_json(mine))))
     summary.ranks.push_back(rank_from(parse_json(text, "a rank's summary").value()));
   if (!seconds_.empty()) {

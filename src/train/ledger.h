@@ -21,6 +21,7 @@ struct RankSummary {
   std::int64_t predicted_bytes = 0;  // by the dry run
   std::int64_t arena_bytes = 0;      // asked of the system
   std::int64_t resident_bytes = 0;   // given by the system
+  std::int64_t host_bytes = 0;       // offloaded, beside the arena
   std::vector<Traffic> planned;      // as the program has it
   std::vector<Traffic> counted;      // as it was sent
 };
@@ -31,6 +32,7 @@ struct RunSummary {
   std::int64_t steps = 0;
   double step_seconds = 0;  // median
   double final_loss = 0;
+  std::string fingerprint;  // of rank 0's program
   std::vector<RankSummary> ranks;
 
   StepAccount mean_account() const;
@@ -50,7 +52,10 @@ struct TraceOptions {
 // All methods are called by all ranks together. Executor and world must outlive it.
 class Ledger {
  public:
-  Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace);
+  // `skip`: first steps that the times leave out, because they pay for pages and buffers that no
+  // later one pays for.
+  Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace,
+         std::int64_t skip = 1);
 
   // After the executor ran a step.
   Status step(std::int64_t number, double data_wait, double run_seconds);
@@ -63,6 +68,7 @@ class Ledger {
   World& world_;
   const Executor& executor_;
   const TraceOptions trace_;
+  const std::int64_t skip_;
   PeerTimes peers_;
   std::vector<double> starts_;
   StepAccount total_;

@@ -67,6 +67,11 @@ void OutputSection::list(FieldList& fields) {
   fields.add("background", background,
              "write checkpoints beside training, from a copy in host memory; false: training waits, "
              "and no copy is needed");
+  fields.add("checkpoints", checkpoints,
+             "write checkpoints; false: metrics and summary only, for runs that only measure");
+  fields.add("summary_skip", summary_skip,
+             "first steps that the summary's times leave out: they pay for pages and buffers",
+             at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");

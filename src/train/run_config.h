@@ -52,6 +52,8 @@ struct OutputSection {
   std::int64_t keep_every = 0;
   std::int64_t keep_best = 0;
   bool background = true;
+  bool checkpoints = true;
+  std::int64_t summary_skip = 1;
   bool resume = false;
   std::string trace;
   std::int64_t trace_first = 3;

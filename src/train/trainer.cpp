@@ -177,7 +177,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   Ledger ledger(world, options.grid, *executor,
                 {config.output.trace, first_step + config.output.trace_first,
                  std::min(config.output.trace_steps,
-                          config.train.steps - first_step - config.output.trace_first + 1)});
+                          config.train.steps - first_step - config.output.trace_first + 1)},
+                config.output.summary_skip);
   const std::string run_toml = config_to_toml(config.fields(), false);
   if (reports) announce(options, state, plan);
 
@@ -248,7 +249,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     const bool stop = world.minimum(stop_requested != 0 ? 0 : 1) == 0;
     const bool last = step == config.train.steps || stop;
     const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
-    if (!config.output.folder.empty() && (last || due)) {
+    if (config.output.checkpoints && !config.output.folder.empty() && (last || due)) {
       QT_TRY(save_checkpoint(config.output.folder,
                              {step, start.samples + (step - first_step) * options.global_batch()},
                              world, state, options.model, run_toml, config.output.keep));
@@ -256,7 +257,9 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     if (stop && step != config.train.steps) {
       if (progress) progress->finish();
       return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
-                        config.output.folder.empty() ? "" : "; continue with output.resume=true");
+                        config.output.folder.empty() || !config.output.checkpoints
+                            ? ""
+                            : "; continue with output.resume=true");
     }
   }
   if (progress) progress->finish();

@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[main]\nrate = nan\n", {}, {"main.rate", "at least 0"}},
         Bad{"[main]\nflag = 1\n", {}, {"true or false"}},
         Bad{"[main]\nkind = \"alpa\"\n", {}, {"expected one of", "did you mean \"alpha\""}},
-        Bad{"[main]\nnames = [1]\n", {}, {"lists hold strings"}},
+        Bad{"[main]\nnames = [1]\n", {}, {"main.names = [1]", "a list of strings"}},
         Bad{"count = 1\n", {}, {"outside a section"}},
         Bad{"[main\n", {}, {"run.toml:1", "not valid"}},
         Bad{"[main]\na = { b = 1 }\n", {}, {"run.toml:2"}},

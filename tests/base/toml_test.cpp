@@ -28,6 +28,9 @@ TEST(Toml, Values) {
             TomlValue(std::string("a\tb\"c\\d\u00e9\U0001F600")));
   EXPECT_EQ(value_of(R"('C:\no\escapes')"), TomlValue(std::string("C:\\no\\escapes")));
   EXPECT_EQ(value_of("[ \"a\", 'b',\n # c\n ]"), TomlValue(std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(value_of("[1, 2.5, true, \"x\",]"),
+            TomlValue(std::vector<TomlScalar>{std::int64_t{1}, 2.5, true, std::string("x")}));
+  EXPECT_EQ(to_toml(value_of("[ 1,2.0 ]")), "[1, 2.0]");
   EXPECT_EQ(value_of("[]"), TomlValue(std::vector<std::string>{}));
 }
 
@@ -47,7 +50,9 @@ TEST(Toml, BadValues) {
                            "\"\\q\"",
                            "\"\\ud800\"",
                            "\"\\u12\"",
-                           "[1]",
+                           "[[1]]",
+                           "[1,,2]",
+                           "[1 2]",
                            "[\"a\" \"b\"]",
                            "[",
                            "\"\"\"a\"\"\"",
@@ -70,13 +75,14 @@ TEST(Toml, Documents) {
   EXPECT_EQ(entries[0].line, 4);
   EXPECT_EQ(entries[1].value, TomlValue(std::string("#")));
   EXPECT_EQ(entries[2].section, "b-2");
+  EXPECT_EQ(parse_toml("[s]\na.b = 1", "f").value()[0].key, "a.b");
   EXPECT_TRUE(parse_toml("", "f").value().empty());
 }
 
 TEST(Toml, BadDocuments) {
   for (const char* text :
        {"[a", "[]", "[a]\n[a]", "[a]\nx=1\nx=2", "[[a]]", "[a.b]", "[=", "x", "x =", "x = 1 y = 2",
-        "= 1", "a.b = 1", "\"x\" = 1", "[a] x", "\xff = 1"}) {
+        "= 1", "a. = 1", ".a = 1", "a..b = 1", "\"x\" = 1", "[a] x", "\xff = 1"}) {
     const auto result = parse_toml(text, "f");
     ASSERT_FALSE(result.ok()) << text;
     EXPECT_EQ(result.error().message.rfind("f:", 0), 0u) << result.error().message;
