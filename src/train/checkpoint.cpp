@@ -48,7 +48,7 @@ Result<Json> state_in(const Path& folder) {
 
 Result<std::optional<CheckpointManifest>> manifest_of(const Path& folder) {
   QT_ASSIGN(const Json state, state_in(folder));
-  const Path path = folder / kManifestFile;
+  const Path path = folder / kCheckpointManifest;
   std::error_code failure;
   if (integer_in(state, "format", 0) < 2 && !std::filesystem::exists(path, failure))
     return std::optional<CheckpointManifest>();

@@ -11,7 +11,7 @@
 
 namespace quintet {
 
-inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kCheckpointManifest = "manifest.json";
 
 struct CheckpointManifest {
   struct File {

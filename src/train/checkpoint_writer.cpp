@@ -346,7 +346,7 @@ Status CheckpointWriter::commit(const std::vector<std::string>& checksums) {
     manifest.files[text.name] = described(text.contents);
     QT_TRY(files.replace(partial_ / text.name, text.contents));
   }
-  QT_TRY(files.replace(partial_ / kManifestFile, manifest.to_text()));
+  QT_TRY(files.replace(partial_ / kCheckpointManifest, manifest.to_text()));
   QT_TRY(files.sync_folder(partial_));
   QT_TRY(files.sync_folder(options_.run_folder));  // in which `checkpoints` may be new
   // 3. Its name. One of the same step can only be of a run that went back to before it.

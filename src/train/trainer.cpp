@@ -20,6 +20,7 @@
 #include "train/fit.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
+#include "train/saver.h"
 
 namespace quintet {
 namespace {
@@ -80,28 +81,27 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
   return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
 }
 
-// Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all
-// follow.
+// Where a run with an output folder begins: at 0, or after the newest checkpoint that is whole.
 Result<RunPosition> starting_position(const OutputSection& output, World& world,
                                       ModelState& state) {
   if (output.folder.empty()) return RunPosition{};
-  std::int64_t step = 0;
-  if (world.rank() == 0) {
-    if (const auto newest = newest_checkpoint(output.folder)) step = newest->step;
-  }
-  step = std::stoll(world.broadcast(std::to_string(step)));
-  if (step == 0) return RunPosition{};
   if (!output.resume) {
+    std::int64_t step = -1;
+    if (world.rank() == 0) {
+      if (const auto all = list_checkpoints(output.folder); !all.empty()) step = all.back().step;
+    }
+    step = std::stoll(world.broadcast(std::to_string(step)));
+    if (step < 0) return RunPosition{};
     return usage_error(
         "{} already has a checkpoint at step {}; continue with output.resume=true, or choose "
         "another output.folder",
         output.folder, step);
   }
-  const CheckpointInfo checkpoint = checkpoint_at(output.folder, step);
-  QT_TRY(load_checkpoint(checkpoint, state));
-  if (world.rank() == 0)
-    log_info("resuming after step {} from {}", step, checkpoint.folder.string());
-  return position_of(checkpoint);
+  RunPosition position;
+  QT_ASSIGN(const auto loaded, load_newest(output.folder, world, state, position));
+  if (loaded && world.rank() == 0)
+    log_info("resuming after step {} from {}", loaded->step, loaded->folder.string());
+  return position;
 }
 
 Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
@@ -163,7 +163,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   QT_TRY(prove(options, world));
   const Program program = compile_step(options, world.rank());
   const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world));
+  QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world,
+                                                 saving_bytes(config.output, options)));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
   QT_ASSIGN(const RunPosition start, starting_position(config.output, world, state));
@@ -179,7 +180,9 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
                  std::min(config.output.trace_steps,
                           config.train.steps - first_step - config.output.trace_first + 1)},
                 config.output.summary_skip);
-  const std::string run_toml = config_to_toml(config.fields(), false);
+  QT_ASSIGN(Saver saver, Saver::create(config.output, options.model,
+                                       config_to_toml(config.fields(), false), state, *executor,
+                                       world));
   if (reports) announce(options, state, plan);
 
   // 2. Train.
@@ -224,6 +227,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     QT_ASSIGN(const StepResult outcome, finish_step(*executor));
     if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
       if (progress) progress->finish();
+      saver.complete();
       return not_finite(step, outcome, config.output);
     }
     const double ran = now() - began - feeding;
@@ -248,12 +252,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     // 3. Save: when due, at the end, and when any rank was asked to stop.
     const bool stop = world.minimum(stop_requested != 0 ? 0 : 1) == 0;
     const bool last = step == config.train.steps || stop;
-    const bool due = config.output.save_every > 0 && step % config.output.save_every == 0;
-    if (config.output.checkpoints && !config.output.folder.empty() && (last || due)) {
-      QT_TRY(save_checkpoint(config.output.folder,
-                             {step, start.samples + (step - first_step) * options.global_batch()},
-                             world, state, options.model, run_toml, config.output.keep));
-    }
+    QT_TRY(saver.after_step(
+        {step, start.samples + (step - first_step) * options.global_batch(), {}}, last));
     if (stop && step != config.train.steps) {
       if (progress) progress->finish();
       return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
