@@ -260,9 +260,8 @@ std::string safetensors_header(const std::vector<SafetensorsItem>& items,
                         : item.dtype == DType::kBF16 ? "BF16"
                         : item.dtype == DType::kI32  ? "I32"
                                                      : "I64";
-    header[item.name] = {{"dtype", dtype},
-                         {"shape", item.shape},
-                         {"data_offsets", {offset, offset + item.bytes()}}};
+    header[item.name] = {
+        {"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + item.bytes()}}};
     offset += item.bytes();
   }
   std::string text = header.dump();

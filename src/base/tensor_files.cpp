@@ -43,9 +43,10 @@ Result<std::vector<std::string>> files_of_index(const std::string& text,
     const auto value = file.get<std::string>();
     if (value.empty() || value == "." || value == ".." ||
         value.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
-      return bad_input("{}: the file of \"{}\" is \"{}\"; only names of files beside the index can "
-                       "be read",
-                       origin, name, value);
+      return bad_input(
+          "{}: the file of \"{}\" is \"{}\"; only names of files beside the index can "
+          "be read",
+          origin, name, value);
     }
     names.insert(value);
   }
@@ -81,8 +82,12 @@ Status TensorFiles::add_file(const Path& path) {
   QT_ASSIGN(SafetensorsHeader header,
             SafetensorsHeader::parse(text, file.size() - 8 - length, origin));
   for (auto& [name, tensor] : header.tensors) {
-    Tensor stored{tensor.dtype,          std::move(tensor.shape), files_.size(),
-                  8 + length + tensor.begin, tensor.end - tensor.begin, {}};
+    Tensor stored{tensor.dtype,
+                  std::move(tensor.shape),
+                  files_.size(),
+                  8 + length + tensor.begin,
+                  tensor.end - tensor.begin,
+                  {}};
     if (!tensors_.emplace(name, std::move(stored)).second) {
       return bad_input("{}: tensor \"{}\" is in another file of {}, too", origin, name,
                        folder_.string());
@@ -104,8 +109,8 @@ Status TensorFiles::expect(const std::vector<Wanted>& wanted) const {
       wrong.push_back(fmt::format("\"{}\" has shape [{}], the model needs [{}]", w.name,
                                   fmt::join(at->second.shape, ", "), fmt::join(w.shape, ", ")));
     } else if (at->second.dtype != "F32" && at->second.dtype != "BF16") {
-      wrong.push_back(fmt::format("\"{}\" is {}; F32 and BF16 can be read", w.name,
-                                  at->second.dtype));
+      wrong.push_back(
+          fmt::format("\"{}\" is {}; F32 and BF16 can be read", w.name, at->second.dtype));
     }
   }
   for (const auto& [name, tensor] : tensors_)
@@ -163,9 +168,9 @@ Status TensorFiles::fetch(const std::string& name, const Tensor& tensor, std::in
 Status TensorFiles::read(const std::string& name, std::int64_t first, std::span<float> values) {
   const Tensor& tensor = tensors_.at(name);
   const std::int64_t element = is_wide(tensor) ? sizeof(float) : sizeof(bf16);
-  QT_CHECK(first >= 0 && (first + static_cast<std::int64_t>(values.size())) * element <=
-                             tensor.bytes,
-           "elements [{}, +{}) of {}", first, values.size(), name);
+  QT_CHECK(
+      first >= 0 && (first + static_cast<std::int64_t>(values.size())) * element <= tensor.bytes,
+      "elements [{}, +{}) of {}", first, values.size(), name);
   const std::int64_t per_block = block_bytes_ / element;
   while (!values.empty()) {
     const std::int64_t block = first / per_block, inside = first % per_block;

@@ -26,8 +26,8 @@ class TensorFiles {
   struct Tensor {
     std::string dtype;  // as the file spells it
     std::vector<std::int64_t> shape;
-    std::size_t file = 0;                 // in files()
-    std::int64_t offset = 0, bytes = 0;   // in the file
+    std::size_t file = 0;                  // in files()
+    std::int64_t offset = 0, bytes = 0;    // in the file
     std::vector<std::uint64_t> checksums;  // of its blocks; none: cannot be checked
   };
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }

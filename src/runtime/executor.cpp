@@ -11,8 +11,7 @@ namespace quintet {
 
 std::shared_ptr<std::byte> Executor::host_memory(std::int64_t bytes) {
   try {
-    auto array =
-        std::make_shared<LargeArray<std::byte>>(index(std::max<std::int64_t>(bytes, 1)));
+    auto array = std::make_shared<LargeArray<std::byte>>(index(std::max<std::int64_t>(bytes, 1)));
     return {array, array->data()};
   } catch (const std::bad_alloc&) {
     return nullptr;

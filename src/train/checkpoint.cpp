@@ -55,8 +55,7 @@ Result<std::optional<CheckpointManifest>> manifest_of(const Path& folder) {
   QT_ASSIGN(const std::string text, read_file(path));
   QT_ASSIGN(CheckpointManifest manifest, CheckpointManifest::parse(text, path.string()));
   for (const auto& [name, file] : manifest.files) QT_TRY(check_file(folder / name, file));
-  if (!manifest.files.contains("state.json") ||
-      manifest.step != integer_in(state, "step", -1)) {
+  if (!manifest.files.contains("state.json") || manifest.step != integer_in(state, "step", -1)) {
     return bad_input("{}: of step {}, state.json is of step {}", path.string(), manifest.step,
                      integer_in(state, "step", -1));
   }
@@ -66,8 +65,7 @@ Result<std::optional<CheckpointManifest>> manifest_of(const Path& folder) {
 Status check_blocks(TensorFiles& files, const CheckpointManifest& manifest) {
   std::map<std::string, std::vector<std::uint64_t>> sums;
   for (const auto& [name, tensor] : files.tensors()) {
-    if (const auto at = manifest.tensors.find(name); at != manifest.tensors.end())
-      sums.insert(*at);
+    if (const auto at = manifest.tensors.find(name); at != manifest.tensors.end()) sums.insert(*at);
   }
   return files.check_blocks(manifest.block_bytes, sums);
 }
@@ -228,10 +226,11 @@ Result<std::optional<CheckpointInfo>> load_newest(const Path& run_folder, World&
       if (damaged.empty()) return std::optional(info);
       QT_TRY(agree(world, world.rank() == 0 ? set_aside(run_folder, damaged) : Status()));
       if (world.rank() == 0) {
-        log_warning("FALLING BACK to the checkpoint of step {}: {} newer one{} damaged, set aside "
-                    "as damaged-... in {}",
-                    info.step, damaged.size(), damaged.size() == 1 ? " is" : "s are",
-                    checkpoints_folder(run_folder).string());
+        log_warning(
+            "FALLING BACK to the checkpoint of step {}: {} newer one{} damaged, set aside "
+            "as damaged-... in {}",
+            info.step, damaged.size(), damaged.size() == 1 ? " is" : "s are",
+            checkpoints_folder(run_folder).string());
       }
       return std::optional(info);
     }

@@ -68,9 +68,9 @@ class Checkpoint {
 };
 
 // Loads the newest checkpoint of a run that is whole. Where a newer one is damaged, says so loudly,
-// sets it aside as `damaged-...`, and takes the one before. Nothing where the run has none; an error
-// where none of those it has can be used, or where the newest whole one is of another model or
-// optimizer. Called by all ranks together; all get the same.
+// sets it aside as `damaged-...`, and takes the one before. Nothing where the run has none; an
+// error where none of those it has can be used, or where the newest whole one is of another model
+// or optimizer. Called by all ranks together; all get the same.
 Result<std::optional<CheckpointInfo>> load_newest(const Path& run_folder, World& world,
                                                   ModelState& state, RunPosition& position);
 

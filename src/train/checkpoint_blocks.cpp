@@ -146,9 +146,8 @@ void BlockWriters::run() {
     changed_.wait(lock, [&] { return !filled_.empty() || closed_ || dropped_; });
     if (dropped_ || filled_.empty()) break;
     // A file lets one thread write at a time: the next block whose file is free, if there is one.
-    auto at = std::find_if(filled_.begin(), filled_.end(), [&](const Filled& f) {
-      return files_[index(f.file)].writing == 0;
-    });
+    auto at = std::find_if(filled_.begin(), filled_.end(),
+                           [&](const Filled& f) { return files_[index(f.file)].writing == 0; });
     if (at == filled_.end()) at = filled_.begin();
     const Filled block = *at;
     filled_.erase(at);

@@ -34,7 +34,8 @@ class Packer {
                       ? stem_ + ".safetensors"
                       : fmt::format("{}-{:05}-of-{:05}.safetensors", stem_, g + 1, groups_.size());
       std::vector<SafetensorsItem> items;
-      for (const auto& tensor : groups_[g]) items.push_back({tensor.name, DType::kF32, tensor.shape});
+      for (const auto& tensor : groups_[g])
+        items.push_back({tensor.name, DType::kF32, tensor.shape});
       file.header = safetensors_header(items, metadata, kHeaderAlignment);
       file.bytes = static_cast<std::int64_t>(file.header.size());
       for (auto& tensor : groups_[g]) {

@@ -55,9 +55,10 @@ Result<CheckpointManifest> CheckpointManifest::parse(const std::string& text,
       json["format"] != "quintet-checkpoint")
     return damaged("something is missing");
   if (const std::int64_t version = integer_in(json, "version", 0); version != 1) {
-    return bad_input("{}: written by a newer version of Quintet (manifest version {}, this one "
-                     "reads 1)",
-                     origin, version);
+    return bad_input(
+        "{}: written by a newer version of Quintet (manifest version {}, this one "
+        "reads 1)",
+        origin, version);
   }
   CheckpointManifest manifest;
   manifest.step = integer_in(json, "step", -1);
@@ -72,8 +73,8 @@ Result<CheckpointManifest> CheckpointManifest::parse(const std::string& text,
   };
   for (const auto& [name, entry] : json["files"].items()) {
     const File file{integer_in(entry, "bytes", -1), integer_in(entry, "head", -1), 0};
-    const auto sum = entry.is_object() && entry.contains("checksum") ? sum_in(entry["checksum"])
-                                                                     : std::nullopt;
+    const auto sum =
+        entry.is_object() && entry.contains("checksum") ? sum_in(entry["checksum"]) : std::nullopt;
     if (file.head < 0 || file.bytes < file.head || !sum || name.empty() ||
         name.find('/') != std::string::npos)
       return damaged("an entry of a file that cannot be");

@@ -16,7 +16,8 @@ inline constexpr const char* kCheckpointManifest = "manifest.json";
 struct CheckpointManifest {
   struct File {
     std::int64_t bytes = 0;
-    std::int64_t head = 0;  // the checksum is that of the first so many bytes; tensors have their own
+    std::int64_t head =
+        0;  // the checksum is that of the first so many bytes; tensors have their own
     std::uint64_t checksum = 0;
   };
   std::int64_t step = 0;

@@ -25,8 +25,8 @@ std::vector<std::int64_t> superfluous(std::vector<Candidate> all, const Retentio
   for (std::size_t i = 0; i + newest < all.size(); ++i) {
     const std::int64_t step = all[i].step;
     const bool marked = retention.every > 0 && step % retention.every == 0;
-    const bool good = std::any_of(best.begin(), best.end(),
-                                  [&](const Candidate& c) { return c.step == step; });
+    const bool good =
+        std::any_of(best.begin(), best.end(), [&](const Candidate& c) { return c.step == step; });
     if (!marked && !good) steps.push_back(step);
   }
   return steps;

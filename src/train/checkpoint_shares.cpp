@@ -62,8 +62,8 @@ class Balance {
       best.push_back(rank);
     }
     if (best.empty()) {
-      best.push_back(static_cast<std::int32_t>(
-          std::min_element(loads_.begin(), loads_.end()) - loads_.begin()));
+      best.push_back(static_cast<std::int32_t>(std::min_element(loads_.begin(), loads_.end()) -
+                                               loads_.begin()));
     }
     const std::int32_t chosen = best[index(block) % best.size()];
     loads_[index(chosen)] += bytes;
@@ -100,8 +100,7 @@ std::vector<BlockShare> share_blocks(const CheckpointLayout& layout,
                                      const std::vector<std::vector<HeldPiece>>& pieces,
                                      std::int32_t rank) {
   std::size_t weights = 0;
-  for (const auto& tensor : layout.tensors)
-    weights = std::max(weights, index(tensor.weight) + 1);
+  for (const auto& tensor : layout.tensors) weights = std::max(weights, index(tensor.weight) + 1);
   const auto elements = covers(pieces, true, weights), whole = covers(pieces, false, weights);
   Balance balance(share_limit(layout, static_cast<std::int64_t>(pieces.size())), pieces.size());
   constexpr std::int64_t kBlockElements = kBlockBytes / 4;

@@ -45,11 +45,11 @@ struct Contribution {
 
 // A block that this rank writes, or has a part of that it sends to who does.
 struct BlockShare {
-  std::int32_t tensor = 0;               // of the layout's
-  std::int64_t block = 0;                // numbered through all tensors
-  std::int64_t first = 0, count = 0;     // elements of the tensor
+  std::int32_t tensor = 0;            // of the layout's
+  std::int64_t block = 0;             // numbered through all tensors
+  std::int64_t first = 0, count = 0;  // elements of the tensor
   std::int32_t writer = 0;
-  std::vector<Contribution> parts;       // in the writer's own list all, elsewhere its own
+  std::vector<Contribution> parts;  // in the writer's own list all, elsewhere its own
 };
 
 // What `rank` has to do, in the order of blocks. `pieces`: of all ranks.

@@ -31,7 +31,8 @@ constexpr std::int32_t kGroupKey = 3000;
 
 // Whether elements that follow each other in a part do so in the weight.
 bool is_contiguous(const HeldPiece& piece, const Contribution& part) {
-  return piece.cols == piece.width || part.at / piece.cols == (part.at + part.count - 1) / piece.cols;
+  return piece.cols == piece.width ||
+         part.at / piece.cols == (part.at + part.count - 1) / piece.cols;
 }
 
 // Puts a part's values where they belong in a block that begins with element `first`.
@@ -68,8 +69,8 @@ std::int64_t saving_bytes(const CheckpointLayout& layout, std::int64_t ranks, bo
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(
     const ModelState& state, Executor& executor, World& world, SaveOptions options,
     std::vector<TextFile> descriptions) {
-  std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(
-      state, executor, world, std::move(options), std::move(descriptions)));
+  std::unique_ptr<CheckpointWriter> writer(
+      new CheckpointWriter(state, executor, world, std::move(options), std::move(descriptions)));
   Status status;
   if (writer->memory_ == nullptr) {
     status = make_error(
@@ -135,20 +136,20 @@ CheckpointWriter::~CheckpointWriter() {
 
 Status CheckpointWriter::save(const RunPosition& position) {
   const double began = now();
-  if (busy() && world_.rank() == 0) {
-    log_warning(
-        "the checkpoint of step {} is still being written: training waits for it. "
-        "output.save_every may be too small for this disk",
-        position_.step);
-  }
   const Status before = finish();
+  if (const double waited = now() - began; waited > 1 && world_.rank() == 0) {
+    log_warning(
+        "training waited {:.1f} s until the checkpoint of step {} was written; output.save_every "
+        "may be too small for this disk",
+        waited, position_.step);
+  }
   position_ = position;
   partial_ = set_aside_path(options_.run_folder, "partial", position.step);
   if (const Status ready = agree(world_, world_.rank() == 0 ? prepare() : Status()); !ready.ok())
     return give_up(ready);
   const auto elements = index(bytes_) / sizeof(float);
-  const int threads = options_.threads > 0 ? options_.threads
-                                           : std::clamp(share_of_cores(), 1, kMostThreads);
+  const int threads =
+      options_.threads > 0 ? options_.threads : std::clamp(share_of_cores(), 1, kMostThreads);
   writers_ = std::make_unique<BlockWriters>(
       *options_.files, layout_, partial_,
       std::span(reinterpret_cast<float*>(memory_.get()), elements), options_.background, threads);
@@ -307,7 +308,8 @@ Status CheckpointWriter::begin_commit() {
     try {
       commit_status_ = commit(sums);
     } catch (const std::exception& error) {
-      commit_status_ = make_error(ErrorCode::kInternal, "committing a checkpoint: {}", error.what());
+      commit_status_ =
+          make_error(ErrorCode::kInternal, "committing a checkpoint: {}", error.what());
     }
     committed_ = true;
   });

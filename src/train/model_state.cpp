@@ -38,8 +38,7 @@ ModelState::ModelState(Executor& executor, World& world, const T5Config& model)
     : executor_(executor), world_(world), model_(model), weights_(whole_weights(model)) {
   const auto& shards = executor.program().shards;
   const bool has_state = !shards.empty() && !shards.front().state.empty();
-  if (has_state)
-    values_ = stored_values(shards.front().state.size() == 2 ? "adamw" : "adafactor");
+  if (has_state) values_ = stored_values(shards.front().state.size() == 2 ? "adamw" : "adafactor");
   list_pieces();
 }
 
@@ -135,9 +134,8 @@ void ModelState::initialise(std::uint64_t seed) {
 
 std::vector<TensorFiles::Wanted> ModelState::wanted(bool optimizer) const {
   std::vector<TensorFiles::Wanted> wanted;
-  for (const auto& tensor : checkpoint_layout(weights_, values_.empty() ? stored_values("adamw")
-                                                                        : values_)
-                                .tensors) {
+  for (const auto& tensor :
+       checkpoint_layout(weights_, values_.empty() ? stored_values("adamw") : values_).tensors) {
     if ((tensor.value != 0) == optimizer) wanted.push_back({tensor.name, tensor.shape});
   }
   return wanted;

@@ -13,9 +13,9 @@ bool saves(const OutputSection& output) {
 
 std::int64_t saving_bytes(const OutputSection& output, const StepOptions& options) {
   if (!saves(output)) return 0;
-  return saving_bytes(checkpoint_layout(whole_weights(options.model),
-                                        stored_values(options.optimizer.name)),
-                      options.grid.size(), output.background);
+  return saving_bytes(
+      checkpoint_layout(whole_weights(options.model), stored_values(options.optimizer.name)),
+      options.grid.size(), output.background);
 }
 
 Result<Saver> Saver::create(const OutputSection& output, const T5Config& model,
@@ -27,9 +27,9 @@ Result<Saver> Saver::create(const OutputSection& output, const T5Config& model,
   options.run_folder = output.folder;
   options.retention = {output.keep, output.keep_every, output.keep_best};
   options.background = output.background;
-  QT_ASSIGN(saver.writer_, CheckpointWriter::create(state, executor, world, std::move(options),
-                                                    {{"config.json", to_hf_config(model)},
-                                                     {"run.toml", run_toml}}));
+  QT_ASSIGN(saver.writer_, CheckpointWriter::create(
+                               state, executor, world, std::move(options),
+                               {{"config.json", to_hf_config(model)}, {"run.toml", run_toml}}));
   saver.every_ = output.save_every;
   saver.reports_ = world.rank() == 0;
   return saver;
@@ -39,9 +39,10 @@ Result<Saver> Saver::create(const OutputSection& output, const T5Config& model,
 Status Saver::note(const Status& status) {
   if (status.ok() || status.error().code == ErrorCode::kNonFinite) return status;
   if (reports_) {
-    log_warning("A CHECKPOINT COULD NOT BE WRITTEN; training goes on, older checkpoints are as they "
-                "were: {}",
-                status.error().message);
+    log_warning(
+        "A CHECKPOINT COULD NOT BE WRITTEN; training goes on, older checkpoints are as they "
+        "were: {}",
+        status.error().message);
   }
   ++failures_;
   if (!first_failure_) first_failure_ = status.error();

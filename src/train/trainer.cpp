@@ -163,8 +163,8 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   QT_TRY(prove(options, world));
   const Program program = compile_step(options, world.rank());
   const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor, make_fitting_executor(program, options, world,
-                                                 saving_bytes(config.output, options)));
+  QT_ASSIGN(const auto executor,
+            make_fitting_executor(program, options, world, saving_bytes(config.output, options)));
   QT_ASSIGN(const Data data, open_data(config, options));
   ModelState state(*executor, world, options.model);
   QT_ASSIGN(const RunPosition start, starting_position(config.output, world, state));
@@ -180,9 +180,9 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
                  std::min(config.output.trace_steps,
                           config.train.steps - first_step - config.output.trace_first + 1)},
                 config.output.summary_skip);
-  QT_ASSIGN(Saver saver, Saver::create(config.output, options.model,
-                                       config_to_toml(config.fields(), false), state, *executor,
-                                       world));
+  QT_ASSIGN(Saver saver,
+            Saver::create(config.output, options.model, config_to_toml(config.fields(), false),
+                          state, *executor, world));
   if (reports) announce(options, state, plan);
 
   // 2. Train.
