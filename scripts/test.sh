@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
-jobs=${JOBS:-$(nproc)}
+folder=${BUILD:-build}
+jobs=${JOBS:-$(scripts/jobs.sh)}
 
 # Open MPI refuses root and more ranks than cores unless told; tests start ranks of one thread each.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -15,26 +16,29 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 export OMP_WAIT_POLICY=passive
 
 step() { printf '\n== %s\n' "$*"; }
-build() {
+build() {  # PRESET FOLDER TARGET
   step "build: $1"
-  cmake --preset "$1" | grep -E '^-- quintet:|rror' || true
-  cmake --build --preset "$1" -j "$jobs" ${2:+--target "$2"}
+  # shellcheck disable=SC2086  # several options
+  scripts/configure.sh "$1" "$2" -DQUINTET_TESTS=ON ${CMAKE_ARGS:-}
+  cmake --build "$2" -j "$jobs" --target "$3"
 }
+run() { ctest --test-dir "$1" --output-on-failure -j "$jobs" "${@:2}"; }
 
-build release
 if [ "$what" = fast ]; then
+  build release "$folder" tests_fast
   step "test: release, fast"
-  ctest --preset release -L fast -j "$jobs"
+  run "$folder" -L fast
   exit 0
 fi
+build release "$folder" all
 step "test: release, all"
-ctest --preset release -j "$jobs"
+run "$folder"
 
-build asan-ubsan tests_asan
+build asan-ubsan "$folder-asan" tests_asan
 step "test: address and undefined-behaviour sanitizers"
 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-  ctest --preset asan-ubsan -L asan -j "$jobs"
+  run "$folder-asan" -L asan
 
-build tsan tests_tsan
+build tsan "$folder-tsan" tests_tsan
 step "test: thread sanitizer"
-TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 ctest --preset tsan -L tsan -j "$jobs"
+TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run "$folder-tsan" -L tsan
