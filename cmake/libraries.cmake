@@ -37,6 +37,7 @@ quintet_system_library(openblas libopenblas-openmp-dev cblas.h
 quintet_system_library(sentencepiece libsentencepiece-dev sentencepiece_processor.h)
 quintet_system_library(sentencepiece_train libsentencepiece-dev sentencepiece_trainer.h)
 quintet_system_library(simdjson libsimdjson-dev simdjson.h)
+quintet_system_library(sqlite3 libsqlite3-dev sqlite3.h)
 quintet_system_library(xxhash libxxhash-dev xxhash.h)
 quintet_system_library(z zlib1g-dev zlib.h)
 quintet_system_library(zstd libzstd-dev zstd.h)

@@ -16,8 +16,8 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# Libraries and their versions are read off the program; what it starts is not in there.
+# Libraries and their versions are read off the program; what it starts, and which OpenBLAS, is not in there.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "openmpi-bin")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "openmpi-bin, libopenblas0-openmp")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "iproute2")
 include(CPack)

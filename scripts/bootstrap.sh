@@ -65,5 +65,10 @@ trap 'rm -f "$log"' EXIT
 as_root+=(DEBIAN_FRONTEND=noninteractive)
 # A source that does not answer is no reason to stop: what is needed may come from another.
 "${as_root[@]}" apt-get update -qq >"$log" 2>&1 || true
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
-  refuse "apt-get failed ($(grep -m 1 '^E: ' "$log" | cut -c 4- || tail -n 1 "$log")); with a network, and as root, run: apt-get update && $by_hand"
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || {
+  why=$(grep -m 1 -E 'Temporary failure|Could not (resolve|connect)|unreachable' "$log" || grep -m 1 '^E: ' "$log" || tail -n 1 "$log")
+  case "$why" in
+    *"Unable to locate"*) refuse "apt-get: ${why#[EW]: }: this release has no such package; Debian 12, Ubuntu 24.04 and newer ones do" ;;
+  esac
+  refuse "apt-get failed (${why#[EW]: }); with a network, and as root, run: apt-get update && $by_hand"
+}

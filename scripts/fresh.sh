@@ -26,7 +26,7 @@ command -v mmdebstrap >/dev/null || { apt-get update -qq && apt-get install -y -
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/run.XXXXXX")
 child=
-trap '[ -z "$child" ] || kill "$child" || true; wait; rm -rf --one-file-system "$work"' EXIT
+trap '[ -z "$child" ] || kill -KILL "$child" || true; wait; rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 
 # apt as the host has it: proxies, and the mirror when the host runs the same release.
@@ -55,14 +55,17 @@ tar -C "$root" -xf "$folder/$suite.tar"
 for file in "${apt_conf[@]}" /etc/resolv.conf /etc/hosts; do
   cp -L "$file" "$root$file"
 done
+echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh"  # the folder does not outlive us: no waiting for the disk
 git clone -q --no-hardlinks . "$root/root/quintet"
 say "$suite, commit $(git rev-parse --short HEAD)"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || say "changes that are not committed are left out"
 
-# Mounts and processes of the bare system live in namespaces of their own: however we end, none is left.
+# Mounts and processes of the bare system live in namespaces of their own: however we end, none is left. This shell is the
+# first process in there and stays: signals that end others do not end a first process, which make does not expect.
 inside='root=$1; shift
   mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
-  exec chroot "$root" /usr/bin/env -i "$@"'
+  chroot "$root" /usr/bin/env -i "$@"
+  exit $?'
 environment=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb LANG=C.UTF-8)
 for name in CI JOBS http_proxy https_proxy no_proxy; do
   [ -z "${!name:-}" ] || environment+=("$name=${!name}")

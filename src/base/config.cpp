@@ -84,7 +84,8 @@ struct Setter {
   }
 };
 
-Error unknown_key(const std::string& key, const ConfigValue& value, const FieldList& fields) {
+Error unknown_key(const std::string& key, const ConfigValue& value, const FieldList& fields,
+                  std::string_view see) {
   std::vector<std::string> known, names;
   for (const Field& field : fields.fields()) known.push_back(field.key);
   std::string near = nearest(key, known);
@@ -95,9 +96,8 @@ Error unknown_key(const std::string& key, const ConfigValue& value, const FieldL
       if (candidate.substr(candidate.find('.') + 1) == name) near = candidate;
     }
   }
-  return usage_error("{}: unknown key {}{}; `quintet config --help-all` lists them all",
-                     value.origin, key,
-                     near.empty() ? "" : fmt::format(", did you mean {}?", near));
+  return usage_error("{}: unknown key {}{}; {} lists them all", value.origin, key,
+                     near.empty() ? "" : fmt::format(", did you mean {}?", near), see);
 }
 
 }  // namespace
@@ -128,12 +128,12 @@ Status parse_assignment(std::string_view text, ConfigValues& values) {
   return {};
 }
 
-Status apply_config(const ConfigValues& values, const FieldList& fields) {
+Status apply_config(const ConfigValues& values, const FieldList& fields, std::string_view see) {
   for (const auto& [key, value] : values) {
     const auto list = fields.fields();
     const auto field = std::find_if(list.begin(), list.end(),
                                     [&name = key](const Field& f) { return f.key == name; });
-    if (field == list.end()) return unknown_key(key, value, fields);
+    if (field == list.end()) return unknown_key(key, value, fields, see);
     QT_TRY(std::visit(Setter{*field, value}, field->target));
   }
   return {};

@@ -79,8 +79,10 @@ using ConfigValues = std::map<std::string, ConfigValue>;  // by "section.name"
 Result<ConfigValues> parse_config(std::string_view text, const std::string& origin);
 // Reads "section.name=value" into `values`, replacing what is there. A bare word is a string.
 Status parse_assignment(std::string_view text, ConfigValues& values);
-// Sets every named field, or explains the first value that cannot be set.
-Status apply_config(const ConfigValues& values, const FieldList& fields);
+// Sets every named field, or explains the first value that cannot be set. `see`: where all keys are
+// listed.
+Status apply_config(const ConfigValues& values, const FieldList& fields,
+                    std::string_view see = "`quintet config --help-all`");
 
 // The fields' present values as a TOML document; with_docs puts each one's documentation above it.
 std::string config_to_toml(const FieldList& fields, bool with_docs);

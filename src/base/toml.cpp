@@ -67,7 +67,9 @@ class Parser {
         if (at_end() || peek() != '=') return fail(fmt::format("expected = after {}", entry.key));
         ++at_;
         skip_spaces();
+        item_lines_.clear();
         QT_ASSIGN(entry.value, value());
+        entry.item_lines = std::move(item_lines_);
         if (!keys.insert(section + "." + entry.key).second) {
           return fail(fmt::format("{} stands twice", entry.key));
         }
@@ -209,6 +211,7 @@ class Parser {
       skip_blank_lines();
       if (at_end()) return fail("a list does not end");
       if (peek() == ']') break;
+      item_lines_.push_back(line_);
       QT_ASSIGN(TomlScalar part, scalar());
       parts.push_back(std::move(part));
       skip_blank_lines();
@@ -274,6 +277,7 @@ class Parser {
   std::string origin_;
   std::size_t at_ = 0;
   std::int64_t line_ = 1;
+  std::vector<std::int64_t> item_lines_;  // of the list read last
 };
 
 std::string quoted(const std::string& text) {

@@ -26,6 +26,7 @@ struct TomlEntry {
   std::string section, key;  // a key may have dots: parallel.zero
   TomlValue value;
   std::int64_t line = 0;
+  std::vector<std::int64_t> item_lines;  // of a list
 };
 
 // The entries in the order of the document. `origin` names it in errors ("run.toml:3: ...").

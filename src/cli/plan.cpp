@@ -5,8 +5,9 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "runtime/accounting.h"
+#include "program/op_decl.h"
+#include "runtime/backend.h"
 #include "runtime/dry_run.h"
-#include "runtime/executor.h"
 #include "train/saver.h"
 
 namespace quintet {
@@ -17,6 +18,7 @@ struct RankPlan {
   std::int32_t rank = 0, stage = 0;
   DryRun dry;
   std::vector<Traffic> traffic;
+  std::int64_t bytes_beside = 0;  // that the device takes beside the arena
 };
 
 Json to_json(const RankPlan& plan) {
@@ -69,7 +71,7 @@ Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages, std::
   // The rank that takes most, as if it were the only one.
   json.update(to_json(largest(stages)));
   if (step.target.device == Device::kCuda)
-    json["device_bytes"] = largest(stages).dry.arena_bytes + kCudaContextBytes;
+    json["device_bytes"] = largest(stages).dry.arena_bytes + largest(stages).bytes_beside;
   json["saving_bytes"] = saving;
   json["stages"] = Json::array();
   for (const RankPlan& stage : stages) json["stages"].push_back(to_json(stage));
@@ -148,7 +150,7 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::in
   print_memory(most.dry, saving);
   if (step.target.device == Device::kCuda) {
     fmt::print("\non the GPU, with what the driver and the libraries take: {}\n",
-               human(most.dry.arena_bytes + kCudaContextBytes));
+               human(most.dry.arena_bytes + most.bytes_beside));
   }
   print_traffic(most.traffic);
 }
@@ -161,11 +163,13 @@ Result<std::vector<RankPlan>> plan_of(const StepOptions& step) {
                         join(findings, "\n  "));
     }
   }
+  const auto backend = make_backend(step.target);
   std::vector<RankPlan> stages;
   for (std::int32_t pp = 0; pp < step.grid.pp; ++pp) {
     const std::int32_t rank = step.grid.rank_of(0, 0, pp);
     const Program program = compile_step(step, rank);
-    stages.push_back({rank, pp, dry_run(program), traffic_of(program)});
+    stages.push_back({rank, pp, dry_run(program), traffic_of(program, *backend),
+                      backend->bytes_beside_arena(program)});
   }
   return stages;
 }

@@ -24,9 +24,7 @@ struct Product {
   bool ta, tb;
   std::int64_t m, n, k;
   auto operator<=>(const Product&) const = default;
-  double flops() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  }
+  double flops() const { return matmul::Sizes{m, n, k}.flops(); }
 };
 
 // The matrix products of a step, with how often each shape occurs. Attention's are left out: they
@@ -37,10 +35,8 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
     const OpView v{program, op};
     if (op.kind == OpKind::kMatmul) {
       const auto& attrs = v.attrs<MatmulAttrs>();
-      const Shape &a = v.in(matmul::kA).shape, &b = v.in(matmul::kB).shape;
-      ++products[{attrs.transpose_a, attrs.transpose_b, attrs.transpose_a ? a.cols() : a.rows(),
-                  attrs.transpose_b ? b.rows() : b.cols(),
-                  attrs.transpose_a ? a.rows() : a.cols()}];
+      const matmul::Sizes size = matmul::sizes_of(v);
+      ++products[{attrs.transpose_a, attrs.transpose_b, size.m, size.n, size.k}];
     } else if (op.kind == OpKind::kLinearCrossEntropy) {
       namespace lce = linear_cross_entropy;
       const std::int64_t tokens = v.in(lce::kX).shape.rows(), width = v.in(lce::kX).shape.cols();
@@ -196,11 +192,12 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
             [](const KindCost& a, const KindCost& b) { return a.seconds > b.seconds; });
 
   // The ceilings need the device's memory for themselves.
+  const std::int64_t beside_arena = executor->backend().bytes_beside_arena(program);
   executor.reset();
   std::unique_ptr<DeviceMeter> meter;
   if (options.target.device == Device::kCuda) {
     QT_ASSIGN(meter, make_cuda_meter());
-    bench.predicted_bytes = plan.arena_bytes + kCudaContextBytes;
+    bench.predicted_bytes = plan.arena_bytes + beside_arena;
   }
   omp_set_num_threads(options.target.threads);
   double product_flops = 0, product_seconds = 0;

@@ -9,15 +9,10 @@ namespace {
 // Forward operations of each part, in the order of the pipeline: encoder layers, decoder layers,
 // head. The backward costs twice as much for all of them.
 std::vector<double> part_costs(const T5Config& c, std::int64_t source, std::int64_t target) {
-  const auto h = static_cast<double>(c.d_model), a = static_cast<double>(c.inner());
-  const auto s = static_cast<double>(source), t = static_cast<double>(target);
-  const double ff = (c.gated ? 3.0 : 2.0) * h * static_cast<double>(c.d_ff);
-  const double encoder = 2 * s * (4 * h * a + ff) + 4 * s * s * a;
-  const double decoder =
-      2 * t * (4 * h * a + ff) + 4 * t * t * a + 4 * t * h * a + 4 * s * h * a + 4 * t * s * a;
-  std::vector<double> costs(static_cast<std::size_t>(c.encoder_layers), encoder);
-  costs.insert(costs.end(), static_cast<std::size_t>(c.decoder_layers), decoder);
-  costs.push_back(2 * t * h * static_cast<double>(c.vocab_size));
+  const ForwardFlops forward = forward_flops(c, source, target);
+  std::vector<double> costs(static_cast<std::size_t>(c.encoder_layers), forward.encoder_layer);
+  costs.insert(costs.end(), static_cast<std::size_t>(c.decoder_layers), forward.decoder_layer);
+  costs.push_back(forward.head);
   return costs;
 }
 

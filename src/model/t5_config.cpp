@@ -240,17 +240,22 @@ Status validate(const T5Config& c) {
   return {};
 }
 
-double flops_per_sequence(const T5Config& config, std::int64_t source, std::int64_t target) {
+ForwardFlops forward_flops(const T5Config& config, std::int64_t source, std::int64_t target) {
   const auto h = static_cast<double>(config.d_model), a = static_cast<double>(config.inner());
   const auto f = static_cast<double>(config.d_ff), v = static_cast<double>(config.vocab_size);
   const auto s = static_cast<double>(source), t = static_cast<double>(target);
   const double ff = (config.gated ? 3 : 2) * h * f;
-  const double encoder = 2 * s * (4 * h * a + ff) + 4 * s * s * a;
-  const double decoder = 2 * t * (4 * h * a + ff) + 4 * t * t * a  // self-attention, feed-forward
-                         + 4 * t * h * a + 4 * s * h * a  // cross-attention: q and o, k and v
-                         + 4 * t * s * a;
-  return 3 * (static_cast<double>(config.encoder_layers) * encoder +
-              static_cast<double>(config.decoder_layers) * decoder + 2 * t * h * v);
+  return {.encoder_layer = 2 * s * (4 * h * a + ff) + 4 * s * s * a,
+          .decoder_layer = 2 * t * (4 * h * a + ff) + 4 * t * t * a  // self-attention, feed-forward
+                           + 4 * t * h * a + 4 * s * h * a  // cross-attention: q and o, k and v
+                           + 4 * t * s * a,
+          .head = 2 * t * h * v};
+}
+
+double flops_per_sequence(const T5Config& config, std::int64_t source, std::int64_t target) {
+  const ForwardFlops forward = forward_flops(config, source, target);
+  return 3 * (static_cast<double>(config.encoder_layers) * forward.encoder_layer +
+              static_cast<double>(config.decoder_layers) * forward.decoder_layer + forward.head);
 }
 
 }  // namespace quintet

@@ -46,7 +46,14 @@ Result<T5Config> load_model_config(const std::string& name_or_path);
 // Refuses shapes that cannot be, saying which and why.
 Status validate(const T5Config& config);
 
-// Matrix-product operations of one sequence, forward and backward, by the closed formula. A
+// Matrix-product operations of one sequence's forward by part of the model, by the closed formula.
+// The backward takes twice as many.
+struct ForwardFlops {
+  double encoder_layer = 0, decoder_layer = 0, head = 0;
+};
+ForwardFlops forward_flops(const T5Config& config, std::int64_t source, std::int64_t target);
+
+// The same of a whole sequence, forward and backward. A
 // cross-check: the figures shown to users are summed over the program's ops.
 double flops_per_sequence(const T5Config& config, std::int64_t source, std::int64_t target);
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/parallel_for.h"
 #include "parallel/communicator.h"
+#include "parallel/mpi_algorithms.h"
 
 // MPI's own errors end the process (its default handler); a call that returns has succeeded, or our
 // arguments were wrong.

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/index.h"
+#include "program/op_decl.h"
 
 namespace quintet {
 namespace {
@@ -65,8 +66,8 @@ PeerTimes::PeerTimes(World& world, const Grid& grid, const Program& program)
     if (const auto* message = std::get_if<TransferAttrs>(&op.attrs)) {
       auto& list = (op.kind == OpKind::kSend ? to : from)[message->peer];
       list[{{}, Stream::kCompute, message->tag}] = id;
-    } else if (const auto* collective = std::get_if<CollectiveAttrs>(&op.attrs)) {
-      const auto& ranks = program.groups[index(collective->group)].ranks;
+    } else if (const std::int32_t group = group_of(op); group >= 0) {
+      const auto& ranks = program.groups[index(group)].ranks;
       const Name name{ranks, op.stream, numbers[{ranks, op.stream}]++};
       for (const std::int32_t rank : ranks) {
         if (grid.place_of(rank).pp != program.place.pp) to[rank][name] = from[rank][name] = id;

@@ -24,7 +24,7 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(Program& program, const Target& target) : program_(program), target_(target) {}
+  Planner(Program& program, const Backend& backend) : program_(program), backend_(backend) {}
 
   void run() {
     add_workspaces();
@@ -44,9 +44,7 @@ class Planner {
 
   void add_workspaces() {
     for (Op& op : program_.ops) {
-      const OpDecl& decl = declaration(op.kind);
-      if (decl.workspace == nullptr) continue;
-      const std::int64_t bytes = decl.workspace({program_, op}, target_);
+      const std::int64_t bytes = backend_.scratch_bytes({program_, op});
       if (bytes == 0) continue;
       Tensor scratch{"scratch", Shape{(bytes + 3) / 4}, DType::kF32, Storage::kWorkspace};
       op.workspace = program_.add_tensor(std::move(scratch));
@@ -276,7 +274,7 @@ class Planner {
   }
 
   Program& program_;
-  const Target target_;
+  const Backend& backend_;
   std::int64_t resident_bytes_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<std::int32_t> buffer_of_;  // by base tensor, -1: resident or unused
@@ -287,8 +285,9 @@ class Planner {
 
 }  // namespace
 
-void plan_memory(Program& program, const Target& target) {
-  Planner(program, target).run();
+void plan_memory(Program& program, const Backend& backend) {
+  program.target = backend.target();
+  Planner(program, backend).run();
 }
 
 }  // namespace quintet

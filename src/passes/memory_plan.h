@@ -2,13 +2,14 @@
 // from the lifetimes; the arena's size is the peak, known before a byte is allocated.
 #pragma once
 
+#include "program/backend.h"
 #include "program/op_decl.h"
 #include "program/program.h"
 
 namespace quintet {
 
-// Adds the workspaces that ops want on `target`, then sets Tensor::offset of every tensor that is
-// used and Program::arena_bytes.
-void plan_memory(Program& program, const Target& target);
+// Adds the workspaces that ops want of the backend, then sets Tensor::offset of every tensor that
+// is used and Program::arena_bytes and Program::target.
+void plan_memory(Program& program, const Backend& backend);
 
 }  // namespace quintet

@@ -56,4 +56,9 @@ double bytes_of(const Program& program, const Op& op) {
   return bytes;
 }
 
+std::int32_t group_of(const Op& op) {
+  const OpDecl& decl = declaration(op.kind);
+  return decl.group == nullptr ? -1 : decl.group(op);
+}
+
 }  // namespace quintet

@@ -1,6 +1,6 @@
-// What an op kind is, declared once: shape rule, gradient, cost, scratch memory, freedom to
+// What an op kind is, declared once: shape rule, gradient, cost, whom it talks to, freedom to
 // overwrite. The builder, autodiff, recompute, the memory plan, the verifier, the dry run and the
-// simulator all read this; the executors add one kernel per kind and device.
+// simulator all read this; a backend adds one kernel per kind and the scratch memory it wants.
 #pragma once
 
 #include <array>
@@ -14,15 +14,6 @@
 namespace quintet {
 
 class VjpContext;
-
-enum class Device : std::uint8_t { kCpu, kCuda };
-
-// The machine a program is planned for, as far as scratch memory depends on it.
-struct Target {
-  Device device = Device::kCpu;
-  int threads = 1;    // of the executor, on the CPU
-  bool graph = true;  // on CUDA: replay a step as one graph instead of launching op by op
-};
 
 // What the shape rule says of one result.
 struct TensorSpec {
@@ -54,8 +45,9 @@ struct OpDecl {
   void (*vjp)(VjpContext&) = nullptr;
   // Floating-point operations of the matrix products, as the model's cost counts them. Null: none.
   double (*flops)(const OpView&) = nullptr;
-  // Scratch bytes on a target. Null: none.
-  std::int64_t (*workspace)(const OpView&, const Target&) = nullptr;
+  // The group of ranks it talks to, an index into Program::groups; -1: none this time. Null: never
+  // talks to a group.
+  std::int32_t (*group)(const Op&) = nullptr;
 
   Redo redo = Redo::kNever;
   std::array<InPlace, 2> in_place = {};
@@ -77,10 +69,10 @@ inline std::string_view name_of(OpKind kind) {
 // Cost of an op, from its declaration. Bytes: every input read once, every output written once.
 double flops_of(const Program& program, const Op& op);
 double bytes_of(const Program& program, const Op& op);
-// Bytes that this rank sends to others, or to host memory or from it; 0 for computation.
-std::int64_t bytes_sent_by(const Program& program, const Op& op);
+// The group an op talks to, an index into Program::groups; -1 for messages and plain computation.
+std::int32_t group_of(const Op& op);
 
-// Kernels and declarations agree on scratch layouts by these constants and helpers.
+// Scratch layouts are cut with this.
 inline std::int64_t aligned(std::int64_t bytes, std::int64_t to = 64) {
   return (bytes + to - 1) / to * to;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/op.h"
+#include "program/target.h"
 #include "program/tensor.h"
 
 namespace quintet {
@@ -114,6 +115,7 @@ struct Program {
   std::vector<TensorId> results;
 
   // Set by the memory plan.
+  Target target;
   std::int64_t arena_bytes = 0;
   std::int64_t host_bytes = 0;  // beside it, in host memory
 

@@ -12,7 +12,7 @@
 //   still
 //      needs. The only sharing allowed is the one an op's declaration permits (`in_place`).
 //
-// How the programs of several ranks fit together is world_verifier.h's business.
+// How the programs of several ranks fit together is play.h's business.
 #pragma once
 
 #include <string>

@@ -14,23 +14,17 @@ std::size_t index(Method method) {
   return static_cast<std::size_t>(method);
 }
 
-// The group an op talks to; -1 for messages and plain computation.
-std::int32_t group_of(const Op& op) {
-  if (const auto* attrs = std::get_if<CollectiveAttrs>(&op.attrs)) return attrs->group;
-  if (const auto* attrs = std::get_if<LinearCrossEntropyAttrs>(&op.attrs)) return attrs->group;
-  return -1;
-}
-
 // What an op's communication is for. A computation that talks inside is there on a single device,
 // too, but talks only because of tensor parallelism.
 Method talks_for(const Op& op) {
   return is_transfer(op.kind) ? op.tag.method : Method::kTensor;
 }
 
-// Whether an op went on beside the computation: communication, and copies where the device has
+// Whether an op goes on beside the computation: communication, and copies where the device has
 // engines for them. The CPU copies by itself, which all counts as talking.
-bool went_beside(const Op& op, const OpTiming& t) {
-  return is_communication(op.kind) || (op.kind == OpKind::kCopy && t.talking == 0);
+bool goes_beside(const Backend& backend, const Op& op) {
+  return is_communication(op.kind) ||
+         (op.kind == OpKind::kCopy && backend.copies_beside_computation());
 }
 
 }  // namespace
@@ -80,8 +74,9 @@ std::vector<AccountPart> parts_of(const StepAccount& account) {
   return parts;
 }
 
-StepAccount account_of(const Program& program, std::span<const OpTiming> timings,
-                       double run_seconds, double data_wait, std::span<const double> others_came) {
+StepAccount account_of(const Program& program, const Backend& backend,
+                       std::span<const OpTiming> timings, double run_seconds, double data_wait,
+                       std::span<const double> others_came) {
   StepAccount account;
   account.step = run_seconds + data_wait;
   account.data_wait = data_wait;
@@ -104,7 +99,7 @@ StepAccount account_of(const Program& program, std::span<const OpTiming> timings
     const Op& op = program.ops[i];
     const OpTiming& t = timings[i];
     account.exposed[index(talks_for(op))] += t.talking;
-    if (went_beside(op, t)) {
+    if (goes_beside(backend, op)) {
       if (t.end > last_talked) {
         last_talked = t.end;
         last_to_end = i;
@@ -125,7 +120,7 @@ StepAccount account_of(const Program& program, std::span<const OpTiming> timings
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (!went_beside(op, timings[i])) continue;
+    if (!goes_beside(backend, op)) continue;
     const double from = std::max(timings[i].start, others_came[i]);
     account.hidden[index(talks_for(op))] +=
         std::max(0.0, timings[i].end - from - timings[i].talking - stood_still[i]);
@@ -156,9 +151,9 @@ std::vector<Traffic> traffic_of(const Program& program, std::span<const std::int
   return all;
 }
 
-std::vector<Traffic> traffic_of(const Program& program) {
+std::vector<Traffic> traffic_of(const Program& program, const Backend& backend) {
   std::vector<std::int64_t> bytes;
-  for (const Op& op : program.ops) bytes.push_back(bytes_sent_by(program, op));
+  for (const Op& op : program.ops) bytes.push_back(bytes_sent_by(backend, program, op));
   return traffic_of(program, bytes);
 }
 

@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "program/backend.h"
 #include "program/program.h"
-#include "runtime/executor.h"
+#include "runtime/op_timing.h"
 
 namespace quintet {
 
@@ -40,10 +41,12 @@ struct AccountPart {
 };
 std::vector<AccountPart> parts_of(const StepAccount& account);
 
-// The account of the executor's last run. `others_came`: for each op done together with other
-// stages, when the last of them came to it, in seconds since this rank's step began (PeerTimes).
-StepAccount account_of(const Program& program, std::span<const OpTiming> timings,
-                       double run_seconds, double data_wait, std::span<const double> others_came);
+// The account of one step, measured or simulated. `timings` by op. `others_came`: for each op done
+// together with other stages, when the last of them came to it, in seconds since this rank's step
+// began (PeerTimes).
+StepAccount account_of(const Program& program, const Backend& backend,
+                       std::span<const OpTiming> timings, double run_seconds, double data_wait,
+                       std::span<const double> others_came);
 
 // Bytes this rank sends in a step, by what for, how and to whom.
 struct Traffic {
@@ -54,7 +57,7 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 // As the program has it.
-std::vector<Traffic> traffic_of(const Program& program);
+std::vector<Traffic> traffic_of(const Program& program, const Backend& backend);
 // As it was counted while sending: `bytes` by op.
 std::vector<Traffic> traffic_of(const Program& program, std::span<const std::int64_t> bytes);
 std::array<std::int64_t, kMethodCount> by_method(const std::vector<Traffic>& traffic);

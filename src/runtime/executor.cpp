@@ -6,6 +6,7 @@
 
 #include "base/index.h"
 #include "base/large_array.h"
+#include "runtime/backend.h"
 
 namespace quintet {
 
@@ -25,7 +26,7 @@ Status cuda_available() {
       "CUDA "
       "toolkit");
 }
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, const Target&, World&) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, World&) {
   return cuda_available().error();
 }
 Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
@@ -40,14 +41,17 @@ Status device_available(Device device) {
   return device == Device::kCuda ? cuda_available() : Status();
 }
 
+std::unique_ptr<const Backend> make_backend(const Target& target) {
+  return target.device == Device::kCuda ? make_cuda_backend(target) : make_cpu_backend(target);
+}
+
 std::int64_t free_bytes(Device device) {
   return device == Device::kCuda ? free_cuda_bytes() : free_cpu_bytes();
 }
 
-Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,
-                                                World& world) {
-  return target.device == Device::kCuda ? make_cuda_executor(program, target, world)
-                                        : make_cpu_executor(program, target, world);
+Result<std::unique_ptr<Executor>> make_executor(const Program& program, World& world) {
+  return program.target.device == Device::kCuda ? make_cuda_executor(program, world)
+                                                : make_cpu_executor(program, world);
 }
 
 }  // namespace quintet

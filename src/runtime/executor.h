@@ -10,18 +10,12 @@
 
 #include "base/result.h"
 #include "parallel/communicator.h"
+#include "program/backend.h"
 #include "program/op_decl.h"
 #include "program/program.h"
+#include "runtime/op_timing.h"
 
 namespace quintet {
-
-// When an op ran, in seconds since its step began, and how long the rank stood still before it.
-struct OpTiming {
-  double start = 0, end = 0;
-  double blocked = 0;    // waiting for another op to finish before this one could start
-  OpId blocked_by = -1;  // the last of them
-  double talking = 0;    // of the rank's own time in this op, spent on communication
-};
 
 class Executor {
  public:
@@ -60,6 +54,8 @@ class Executor {
   // Bytes in use on the device, by this process and others; 0 where the arena is all there is.
   virtual std::int64_t device_bytes_in_use() const { return 0; }
   virtual const Program& program() const = 0;
+  // What carries and counts this run.
+  virtual const Backend& backend() const = 0;
 
   // Typed convenience for whole small tensors.
   template <class T>
@@ -74,18 +70,15 @@ class Executor {
   }
 };
 
-// The program must be planned for `target` and must outlive the executor, as must the world. Called
-// by all ranks of the world together. Fails when the device has not enough free memory, before
+// On the device the program was planned for. Program and world must outlive the executor. Called by
+// all ranks of the world together. Fails when the device has not enough free memory, before
 // anything is allocated.
-Result<std::unique_ptr<Executor>> make_executor(const Program& program, const Target& target,
-                                                World& world);
+Result<std::unique_ptr<Executor>> make_executor(const Program& program, World& world);
 
 // The same for one device each; make_executor chooses. Where Quintet was built without CUDA there
 // is no make_cuda_executor.
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
-                                                    World& world);
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
-                                                     World& world);
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world);
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world);
 
 // Whether a device can be used here; why not, if it cannot.
 Status device_available(Device device);
@@ -94,10 +87,6 @@ Status cuda_available();
 std::int64_t free_bytes(Device device);
 std::int64_t free_cpu_bytes();
 std::int64_t free_cuda_bytes();
-
-// What a device takes of its own memory beside the arena: the driver's context, the code of kernels
-// and libraries, captured graphs. Counted in predictions; as measured, and rounded up.
-inline constexpr std::int64_t kCudaContextBytes = std::int64_t{544} << 20;
 
 // Measures what the device can do at best.
 class DeviceMeter {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "program/op_decl.h"
+
 namespace quintet {
 namespace {
 
@@ -17,11 +19,9 @@ std::string event(std::int32_t rank, int thread, std::string_view name, std::str
 
 }  // namespace
 
-std::string trace_events(const Executor& executor, std::int64_t step, double origin,
+std::string trace_events(const Program& program, const Backend& backend,
+                         std::span<const OpTiming> timings, std::int64_t step, double began,
                          double data_wait) {
-  const Program& program = executor.program();
-  const auto timings = executor.timings();
-  const double began = executor.began() - origin;
   const std::int32_t rank = program.place.rank;
   std::string text;
   if (data_wait > 0) {
@@ -40,7 +40,7 @@ std::string trace_events(const Executor& executor, std::int64_t step, double ori
     std::string args =
         fmt::format(R"("step":{},"op":{},"phase":"{}")", step, i, name_of(op.tag.phase));
     if (op.tag.micro_batch >= 0) args += fmt::format(R"(,"micro-batch":{})", op.tag.micro_batch);
-    if (const std::int64_t bytes = bytes_sent_by(program, op); bytes > 0)
+    if (const std::int64_t bytes = bytes_sent_by(backend, program, op); bytes > 0)
       args += fmt::format(R"(,"bytes":{})", bytes);
     if (t.blocked > 0) {
       text += event(rank, thread, "wait", "wait", began + t.start - t.blocked, began + t.start,

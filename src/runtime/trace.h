@@ -2,17 +2,20 @@
 // rank, a thread for each of its streams.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 
-#include "program/program.h"
-#include "runtime/executor.h"
+#include "program/backend.h"
+#include "runtime/op_timing.h"
 
 namespace quintet {
 
-// The events of the executor's last run, as JSON objects with a comma after each. `origin`: the
-// moment on this rank's steady clock that the trace counts from. `data_wait`: seconds before the
-// run.
-std::string trace_events(const Executor& executor, std::int64_t step, double origin,
+// The events of one step, measured or simulated, as JSON objects with a comma after each.
+// `timings` by op; `began`: when the step began, in seconds of the trace's clock; `data_wait`:
+// seconds before that.
+std::string trace_events(const Program& program, const Backend& backend,
+                         std::span<const OpTiming> timings, std::int64_t step, double began,
                          double data_wait);
 
 // The names of a rank's process and threads, likewise.

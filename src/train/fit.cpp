@@ -94,7 +94,7 @@ Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
                                                         const StepOptions& options, World& world,
                                                         std::int64_t saving) {
   QT_TRY(fits_on_host(program, options, saving));
-  auto made = make_executor(program, options.target, world);
+  auto made = make_executor(program, world);
   if (made.ok() || made.error().code != ErrorCode::kOutOfMemory) return made;
   const std::int64_t free = free_bytes(options.target.device);
   const std::string nearest = nearest_that_fit(options, world.rank(), free);

@@ -190,7 +190,7 @@ class GoldenCheck {
     StepOptions options = step_options();
     options.update = false;
     const Program program = compile_step(options, world_.rank());
-    QT_ASSIGN(const auto executor, make_executor(program, options.target, world_));
+    QT_ASSIGN(const auto executor, make_executor(program, world_));
     QT_TRY(load_weights(*executor));
     QT_TRY(feed_batch(*executor, batches_[0], options));
     QT_ASSIGN(const StepResult result, run_step(*executor, 1, 0));
@@ -266,7 +266,7 @@ class GoldenCheck {
                        batches_.size());
     }
     const Program program = compile_step(options, world_.rank());
-    QT_ASSIGN(const auto executor, make_executor(program, options.target, world_));
+    QT_ASSIGN(const auto executor, make_executor(program, world_));
     QT_TRY(load_weights(*executor));
     for (std::size_t i = 0; i < losses.size(); ++i) {
       if (!losses[i].is_number()) return bad_input("{}: loss {} is not a number", origin, i);

@@ -178,33 +178,34 @@ std::string describe(const RunSummary& summary) {
   return text;
 }
 
-Ledger::Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace,
-               std::int64_t skip)
+Ledger::Ledger(World& world, const Grid& grid, const Program& program, const Backend& backend,
+               TraceOptions trace, std::int64_t skip)
     : world_(world),
-      executor_(executor),
+      program_(program),
+      backend_(backend),
       trace_(std::move(trace)),
       skip_(skip),
-      peers_(world, grid, executor.program()),
-      starts_(executor.program().ops.size()) {
+      peers_(world, grid, program),
+      starts_(program.ops.size()) {
   if (!trace_.file.empty()) {
     // Everybody's clock at the moment that rank 0's showed the origin.
     const auto offset = clock_offsets(world)[static_cast<std::size_t>(world.rank())];
     origin_ = std::stod(world.broadcast(fmt::format("{:.9f}", now()))) + offset;
-    events_ = trace_names(executor.program());
+    events_ = trace_names(program);
   }
 }
 
-Status Ledger::step(std::int64_t number, double data_wait, double run_seconds) {
-  const auto timings = executor_.timings();
+Status Ledger::step(std::int64_t number, double began, std::span<const OpTiming> timings,
+                    double data_wait, double run_seconds) {
   for (std::size_t i = 0; i < timings.size(); ++i) starts_[i] = timings[i].start;
-  const auto others_came = peers_.exchange(executor_.began(), starts_);
+  const auto others_came = peers_.exchange(began, starts_);
   ++runs_;
   if (!trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count) {
-    events_ += trace_events(executor_, number, origin_, data_wait);
+    events_ += trace_events(program_, backend_, timings, number, began - origin_, data_wait);
     if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
   if (runs_ > skip_) {
-    total_ += account_of(executor_.program(), timings, run_seconds, data_wait, others_came);
+    total_ += account_of(program_, backend_, timings, run_seconds, data_wait, others_came);
     seconds_.push_back(run_seconds + data_wait);
   }
   return {};
@@ -218,8 +219,8 @@ Status Ledger::write_trace() {
   return write_file(trace_.file, trace_file(all));
 }
 
-RunSummary Ledger::close() {
-  const Program& program = executor_.program();
+RunSummary Ledger::close(const Executor& executor) {
+  const Program& program = program_;
   RankSummary mine;
   mine.rank = program.place.rank;
   mine.dp = program.place.dp;
@@ -230,10 +231,10 @@ RunSummary Ledger::close() {
   const DryRun plan = dry_run(program);
   mine.predicted_bytes = plan.arena_bytes;
   mine.host_bytes = plan.host_bytes;
-  mine.arena_bytes = executor_.arena_bytes();
-  mine.resident_bytes = executor_.resident_bytes();
-  mine.planned = traffic_of(program);
-  std::vector<std::int64_t> sent = executor_.bytes_sent();
+  mine.arena_bytes = executor.arena_bytes();
+  mine.resident_bytes = executor.resident_bytes();
+  mine.planned = traffic_of(program, backend_);
+  std::vector<std::int64_t> sent = executor.bytes_sent();
   for (std::int64_t& bytes : sent) bytes /= std::max<std::int64_t>(runs_, 1);
   mine.counted = traffic_of(program, sent);
 

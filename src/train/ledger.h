@@ -49,24 +49,26 @@ struct TraceOptions {
   std::int64_t first = 0, count = 0;
 };
 
-// All methods are called by all ranks together. Executor and world must outlive it.
+// All methods are called by all ranks together. Program, backend and world must outlive it.
 class Ledger {
  public:
   // `skip`: first steps that the times leave out, because they pay for pages and buffers that no
   // later one pays for.
-  Ledger(World& world, const Grid& grid, const Executor& executor, TraceOptions trace,
-         std::int64_t skip = 1);
+  Ledger(World& world, const Grid& grid, const Program& program, const Backend& backend,
+         TraceOptions trace, std::int64_t skip = 1);
 
-  // After the executor ran a step.
-  Status step(std::int64_t number, double data_wait, double run_seconds);
-  // Everybody's books, on rank 0.
-  RunSummary close();
+  // After a step that began at `began` on the steady clock and whose ops took `timings`.
+  Status step(std::int64_t number, double began, std::span<const OpTiming> timings,
+              double data_wait, double run_seconds);
+  // Everybody's time breakdown, on rank 0, with the memory and the bytes that the executor counted.
+  RunSummary close(const Executor& executor);
 
  private:
   Status write_trace();
 
   World& world_;
-  const Executor& executor_;
+  const Program& program_;
+  const Backend& backend_;
   const TraceOptions trace_;
   const std::int64_t skip_;
   PeerTimes peers_;

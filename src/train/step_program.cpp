@@ -15,13 +15,16 @@
 #include "passes/pipeline.h"
 #include "passes/zero.h"
 #include "program/verifier.h"
-#include "program/world_verifier.h"
+#include "runtime/backend.h"
 
 namespace quintet {
 namespace {
 
 // Worlds up to this size are proved rank by rank.
 constexpr std::int32_t kSmallWorld = 16;
+// Up to this size every rank's program is compared before its data-parallel rank is folded; beyond,
+// the first of each tensor-parallel group speaks for the others.
+constexpr std::int32_t kComparedWhole = 256;
 
 std::int32_t pieces_per_stage(const StepOptions& options) {
   return options.layout.schedule == "interleaved"
@@ -103,27 +106,29 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
 Program compile_step(const StepOptions& options, std::int32_t rank) {
   Program program = order_step(options, rank);
   remove_unused_tensors(program);
-  plan_memory(program, options.target);
+  plan_memory(program, *make_backend(options.target));
   const auto findings = verify(program);
   QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
   return program;
 }
 
-std::vector<std::string> verify_all_ranks(const StepOptions& options) {
-  const Grid& grid = options.grid;
+std::vector<std::string> verify_grid(const Grid& grid,
+                                     const std::function<RankTrace(std::int32_t)>& trace_of_rank) {
   // 1. Each data-parallel rank stands for itself, or for all that run its program.
   std::vector<std::int32_t> stands_for(index(grid.dp));
   std::iota(stands_for.begin(), stands_for.end(), 0);
   if (grid.size() > kSmallWorld) {
+    const std::int32_t compared = grid.size() > kComparedWhole ? 1 : grid.tp;
     std::vector<std::vector<RankTrace>> by_dp(index(grid.dp));
     parallel_items(grid.dp, true, [&](std::int64_t dp, int) {
       for (std::int32_t pp = 0; pp < grid.pp; ++pp) {
-        const std::int32_t rank = grid.rank_of(static_cast<std::int32_t>(dp), 0, pp);
-        by_dp[index(dp)].push_back(
-            renamed(trace_of(order_step(options, rank)), [&](std::int32_t other) {
-              const Place place = grid.place_of(other);
-              return grid.rank_of(0, place.tp, place.pp);
-            }));
+        for (std::int32_t tp = 0; tp < compared; ++tp) {
+          const std::int32_t rank = grid.rank_of(static_cast<std::int32_t>(dp), tp, pp);
+          by_dp[index(dp)].push_back(renamed(trace_of_rank(rank), [&](std::int32_t other) {
+            const Place place = grid.place_of(other);
+            return grid.rank_of(0, place.tp, place.pp);
+          }));
+        }
       }
     });
     for (std::int32_t dp = 1; dp < grid.dp; ++dp) {
@@ -142,13 +147,18 @@ std::vector<std::string> verify_all_ranks(const StepOptions& options) {
   }
   std::vector<RankTrace> traces(ranks.size());
   parallel_items(static_cast<std::int64_t>(ranks.size()), true, [&](std::int64_t i, int) {
-    traces[index(i)] =
-        renamed(trace_of(order_step(options, ranks[index(i)])), [&](std::int32_t rank) {
-          const Place place = grid.place_of(rank);
-          return grid.rank_of(stands_for[index(place.dp)], place.tp, place.pp);
-        });
+    traces[index(i)] = renamed(trace_of_rank(ranks[index(i)]), [&](std::int32_t rank) {
+      const Place place = grid.place_of(rank);
+      return grid.rank_of(stands_for[index(place.dp)], place.tp, place.pp);
+    });
   });
-  return verify_world(traces);
+  return play(traces);
+}
+
+std::vector<std::string> verify_all_ranks(const StepOptions& options) {
+  const TraceScope scope{.issued_in_order = make_backend(options.target)->issues_in_order()};
+  return verify_grid(options.grid,
+                     [&](std::int32_t rank) { return trace_of(order_step(options, rank), scope); });
 }
 
 }  // namespace quintet

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "data/loader/batch_plan.h"
 #include "model/t5.h"
@@ -11,6 +14,7 @@
 #include "passes/pipeline_order.h"
 #include "passes/recompute.h"
 #include "program/op_decl.h"
+#include "program/play.h"
 #include "program/program.h"
 
 namespace quintet {
@@ -42,9 +46,12 @@ Status validate(const StepOptions& options);
 // A rank's program: forward, backward, update; planned and verified. The options must be valid.
 Program compile_step(const StepOptions& options, std::int32_t rank = 0);
 
-// What is wrong between the programs of all ranks (world_verifier.h); empty when they fit together.
-// A large world is proved folded: data-parallel ranks whose programs are the same up to names count
+// What is wrong between the programs of all ranks (program/play.h); empty when they fit together. A
+// large world is proved folded: data-parallel ranks whose programs are the same up to names count
 // as one. If that one reaches its end, so do they, in step with each other.
 std::vector<std::string> verify_all_ranks(const StepOptions& options);
+// The same for a grid whose ranks' traces are given.
+std::vector<std::string> verify_grid(const Grid& grid,
+                                     const std::function<RankTrace(std::int32_t)>& trace_of_rank);
 
 }  // namespace quintet

@@ -175,7 +175,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
     QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
   }
   QT_TRY(prepare_trace(config, first_step, reports));
-  Ledger ledger(world, options.grid, *executor,
+  Ledger ledger(world, options.grid, program, executor->backend(),
                 {config.output.trace, first_step + config.output.trace_first,
                  std::min(config.output.trace_steps,
                           config.train.steps - first_step - config.output.trace_first + 1)},
@@ -231,7 +231,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
       return not_finite(step, outcome, config.output);
     }
     const double ran = now() - began - feeding;
-    QT_TRY(ledger.step(step, waited, ran));
+    QT_TRY(ledger.step(step, executor->began(), executor->timings(), waited, ran));
     const auto tokens =
         static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
     const double flops =
@@ -264,7 +264,7 @@ Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& wat
   }
   if (progress) progress->finish();
   result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
-  result.summary = ledger.close();
+  result.summary = ledger.close(*executor);
   result.summary.model = options.model.name;
   result.summary.layout = layout_name(options);
   result.summary.steps = result.steps;

@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "passes/memory_plan.h"
 #include "program/verifier.h"
+#include "runtime/backend.h"
 #include "runtime/dry_run.h"
 #include "runtime/executor.h"
 
@@ -134,12 +135,12 @@ std::vector<HostTensor> run_op(const OpCase& c, Device device) {
   }
   program.ops.push_back(op);
   Target target{device, 2};
-  plan_memory(program, target);
+  plan_memory(program, *make_backend(target));
   const auto findings = verify(program);
   EXPECT_TRUE(findings.empty()) << c.name << ": " << findings.front();
 
   const auto world = make_single_world();
-  auto made = make_executor(program, target, *world);
+  auto made = make_executor(program, *world);
   EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
   Executor& executor = *made.value();
   EXPECT_EQ(dry_run(program).arena_bytes, executor.arena_bytes());

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/accounting.h"
+#include "runtime/backend.h"
 #include "runtime/dry_run.h"
 #include "train/step_program.h"
 
@@ -27,7 +28,8 @@ StepOptions step_of(std::int32_t dp, std::int32_t tp, std::int32_t pp, std::int6
 }
 
 double sent(const Program& program, Method method) {
-  return static_cast<double>(by_method(traffic_of(program))[static_cast<std::size_t>(method)]);
+  return static_cast<double>(by_method(
+      traffic_of(program, *make_backend(program.target)))[static_cast<std::size_t>(method)]);
 }
 
 // Padding makes shards come out even; it is far below this.
@@ -96,7 +98,8 @@ TEST(Formulae, BytesSentByTensorParallelism) {
       const std::int64_t rows = options.batch.source * (4 * model.encoder_layers + 2) +
                                 options.batch.target * (6 * model.decoder_layers + 2);
       const std::int64_t expected = g * rows * model.d_model * 2 * (n - 1) / n;
-      for (const Traffic& row : traffic_of(compile_step(options))) {
+      const Program program = compile_step(options);
+      for (const Traffic& row : traffic_of(program, *make_backend(program.target))) {
         if (row.kind == OpKind::kAllGather || row.kind == OpKind::kReduceScatter) {
           EXPECT_EQ(row.bytes, expected) << name_of(row.kind) << " " << n << " " << g;
         }

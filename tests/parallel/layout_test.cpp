@@ -129,7 +129,7 @@ Training train_case(const Case& c, World& world) {
   const Status valid = validate(options);
   EXPECT_TRUE(valid.ok()) << valid.error().message;
   const Program program = compile_step(options, world.rank());
-  const auto executor = make_cpu_executor(program, options.target, world);
+  const auto executor = make_cpu_executor(program, world);
   EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
   ModelState state(*executor.value(), world, options.model);
   state.initialise(5);
@@ -153,7 +153,7 @@ Training train_case(const Case& c, World& world) {
   // The bytes that left this rank are those the program says.
   const std::vector<std::int64_t> sent = executor.value()->bytes_sent();
   for (std::size_t i = 0; i < sent.size(); ++i) {
-    EXPECT_EQ(sent[i], kSteps * bytes_sent_by(program, program.ops[i]))
+    EXPECT_EQ(sent[i], kSteps * bytes_sent_by(executor.value()->backend(), program, program.ops[i]))
         << name_of(program.ops[i].kind);
   }
   for (const Weight& weight : state.weights())

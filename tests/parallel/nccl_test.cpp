@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "passes/memory_plan.h"
+#include "runtime/backend.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_comm.h"
 #include "runtime/cuda/nccl_library.h"
@@ -34,7 +35,7 @@ Program collectives() {
     op.outputs = {last};
     program.ops.push_back(std::move(op));
   }
-  plan_memory(program, Target{.device = Device::kCuda});
+  plan_memory(program, *make_backend({.device = Device::kCuda}));
   return program;
 }
 

@@ -1,12 +1,11 @@
 // The proof that the programs of all ranks fit together: that it accepts what we compile, for
 // worlds nobody here could start, and finds each kind of mistake.
-#include "program/world_verifier.h"
-
 #include <algorithm>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "program/play.h"
 #include "tests/support/programs.h"
 #include "train/step_program.h"
 
@@ -39,7 +38,7 @@ std::vector<Program> all_ranks(const StepOptions& options) {
 std::vector<std::string> findings(const std::vector<Program>& programs) {
   std::vector<RankTrace> traces;
   for (const Program& program : programs) traces.push_back(trace_of(program));
-  return verify_world(traces);
+  return play(traces);
 }
 
 std::vector<OpId> ops_of(const Program& program, OpKind kind) {
@@ -108,20 +107,116 @@ TEST(WorldVerifier, FindsCollectivesInAnotherOrder) {
   });
   ASSERT_NE(other, reductions.end());
   std::swap(reductions[0]->bytes, (*other)->bytes);
-  EXPECT_THAT(verify_world(traces), Contains(HasSubstr("not the same collective")));
+  EXPECT_THAT(play(traces), Contains(HasSubstr("not the same collective")));
+}
+
+// Swaps the two reductions of equal size that come first, as if a rank reduced another layer first.
+void swap_equal_reductions(RankTrace& trace) {
+  for (auto& a : trace.items) {
+    if (a.kind != OpKind::kReduceScatter) continue;
+    for (auto& b : trace.items) {
+      if (b.kind != a.kind || b.bytes != a.bytes || b.group != a.group || b.unit == a.unit)
+        continue;
+      std::swap(a.unit, b.unit);
+      return;
+    }
+  }
+  FAIL() << "no two layers of one size";
+}
+
+TEST(WorldVerifier, FindsTwoEqualLayersReducedInSwappedOrder) {
+  // Sizes, kinds and order of the calls all agree: only what is reduced does not.
+  const auto programs = all_ranks(on_grid(2, 1, 1, 2));
+  std::vector<RankTrace> traces{trace_of(programs[0]), trace_of(programs[1])};
+  ASSERT_THAT(play(traces), IsEmpty());
+  swap_equal_reductions(traces[1]);
+  EXPECT_THAT(play(traces), Contains(HasSubstr("not the same collective")));
+}
+
+TEST(WorldVerifier, FindsAnotherMicroBatchPrecisionOrReduction) {
+  const auto programs = all_ranks(on_grid(2, 1, 1, 2));
+  const std::vector<RankTrace> good{trace_of(programs[0]), trace_of(programs[1])};
+  const auto is_reduction = [](const auto& item) { return item.kind == OpKind::kReduceScatter; };
+  const auto finds = [&](const auto& change) {
+    std::vector<RankTrace> traces = good;
+    change(*std::find_if(traces[1].items.begin(), traces[1].items.end(), is_reduction));
+    EXPECT_THAT(play(traces), Contains(HasSubstr("not the same collective")));
+  };
+  finds([](auto& item) { ++item.micro_batch; });
+  finds([](auto& item) { item.dtype = DType::kBF16; });
+  finds([](auto& item) { item.reduction = Reduction::kMax; });
+}
+
+TEST(WorldVerifier, AFoldedWorldWithOneWrongRankFails) {
+  // 32 ranks: data-parallel ranks are folded, but for the one whose program is another.
+  const StepOptions options = on_grid(8, 2, 2, 2);
+  for (const std::int32_t wrong : {options.grid.rank_of(5, 0, 0), options.grid.rank_of(3, 1, 1)}) {
+    const auto trace = [&](std::int32_t rank) {
+      RankTrace made = trace_of(compile_step(options, rank));
+      if (rank == wrong) swap_equal_reductions(made);
+      return made;
+    };
+    EXPECT_THAT(verify_grid(options.grid, trace), Contains(HasSubstr("not the same collective")))
+        << wrong;
+  }
+}
+
+TEST(WorldVerifier, AFoldedWorldThatDeadlocksFails) {
+  // Every copy of the model makes the same mistake, so all of them are folded into one.
+  const StepOptions options = on_grid(16, 1, 2, 1);
+  const auto trace = [&](std::int32_t rank) {
+    RankTrace made = trace_of(compile_step(options, rank));
+    if (options.grid.place_of(rank).pp == 1) {
+      for (auto& item : made.items) {
+        if (item.what == RankTrace::Item::What::kRecv) item.tag += 1000000;
+      }
+    }
+    return made;
+  };
+  EXPECT_THAT(verify_grid(options.grid, trace), Contains(HasSubstr("deadlock")));
+}
+
+TEST(WorldVerifier, ALoopThatIssuesInOrderIsStricter) {
+  // Rank 0 computes with what rank 1 sends, and only then issues the message rank 1 waits for,
+  // though that message needs none of it: streams would go on, one loop waits for ever.
+  const auto message = [](OpKind kind, std::int32_t peer, std::int32_t tag, Stream stream) {
+    Op op;
+    op.kind = kind;
+    op.attrs = TransferAttrs{.peer = peer, .tag = tag, .shape = {1}, .dtype = DType::kF32};
+    (kind == OpKind::kSend ? op.inputs : op.outputs) = {0};
+    op.stream = stream;
+    return op;
+  };
+  Op compute;
+  compute.kind = OpKind::kAdd;
+  compute.waits = {0};
+  std::vector<Program> programs(2);
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    programs[static_cast<std::size_t>(rank)].place.rank = rank;
+    programs[static_cast<std::size_t>(rank)].add_tensor({"x", Shape{1}});
+  }
+  programs[0].ops = {message(OpKind::kRecv, 1, 0, Stream::kRecvForward), compute,
+                     message(OpKind::kSend, 1, 1, Stream::kSendForward)};
+  programs[1].ops = {message(OpKind::kRecv, 0, 1, Stream::kRecvForward), compute,
+                     message(OpKind::kSend, 0, 0, Stream::kSendForward)};
+  const auto found = [&](TraceScope scope) {
+    return play({trace_of(programs[0], scope), trace_of(programs[1], scope)});
+  };
+  EXPECT_THAT(found({}), IsEmpty());
+  EXPECT_THAT(found({.issued_in_order = true}), Contains(HasSubstr("deadlock")));
 }
 
 TEST(WorldVerifier, FindsACollectiveThatAMemberLeavesOut) {
   auto programs = all_ranks(on_grid(1, 2, 1, 0));
   auto trace = trace_of(programs[1]);
   std::vector<RankTrace> traces{trace_of(programs[0]), trace};
-  ASSERT_THAT(verify_world(traces), IsEmpty());
+  ASSERT_THAT(play(traces), IsEmpty());
   for (std::size_t i = traces[1].items.size(); i-- > 0;) {
     if (traces[1].items[i].what != RankTrace::Item::What::kCollective) continue;
     traces[1].items[i].what = RankTrace::Item::What::kCompute;
     break;
   }
-  EXPECT_THAT(verify_world(traces), Contains(HasSubstr("waits for all of ranks 0, 1")));
+  EXPECT_THAT(play(traces), Contains(HasSubstr("waits for all of ranks 0, 1")));
 }
 
 TEST(WorldVerifier, FindsACycle) {
@@ -143,9 +238,9 @@ TEST(WorldVerifier, FindsACycle) {
     return trace;
   };
   std::vector<RankTrace> traces{rank(0), rank(1)};
-  EXPECT_THAT(verify_world(traces), Contains(HasSubstr("deadlock")));
+  EXPECT_THAT(play(traces), Contains(HasSubstr("deadlock")));
   traces[1].items[1].waits.clear();  // one of them sends first: no cycle
-  EXPECT_THAT(verify_world(traces), IsEmpty());
+  EXPECT_THAT(play(traces), IsEmpty());
 }
 
 TEST(WorldVerifier, TwoThousandRanksOfTheLargestModel) {

@@ -6,6 +6,7 @@
 #include "passes/memory_plan.h"
 #include "program/builder.h"
 #include "program/verifier.h"
+#include "runtime/backend.h"
 #include "runtime/dry_run.h"
 #include "tests/support/programs.h"
 #include "train/feed.h"
@@ -42,7 +43,7 @@ Gradients gradients_of(StepOptions options, const std::vector<Batch>& batches) {
   options.accumulate = static_cast<std::int32_t>(batches.size());
   const Program program = compile_step(options);
   const auto world = make_single_world();
-  const auto executor = make_cpu_executor(program, options.target, *world);
+  const auto executor = make_cpu_executor(program, *world);
   EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
   ModelState(*executor.value(), *world, options.model).initialise(7);
   for (std::size_t m = 0; m < batches.size(); ++m) {
@@ -211,7 +212,7 @@ TEST(MemoryPlan, IsSoundForRandomProgramsOverSeveralStreams) {
     for (const int streams : {1, 2, 5}) {
       Program program = random_program(seed, 60, streams);
       ASSERT_TRUE(verify(program).empty()) << "seed " << seed << ": the generator is wrong";
-      plan_memory(program, {});
+      plan_memory(program, *make_backend({}));
       const auto findings = verify(program);
       ASSERT_TRUE(findings.empty())
           << "seed " << seed << ", " << streams << " streams: " << findings.front();
@@ -277,7 +278,7 @@ TEST(Offload, UpdatesALargeUnitInPieces) {
     options.optimizer.offload = share;
     const Program program = compile_step(options);
     const auto world = make_single_world();
-    const auto executor = make_cpu_executor(program, options.target, *world);
+    const auto executor = make_cpu_executor(program, *world);
     ModelState state(*executor.value(), *world, options.model);
     state.initialise(7);
     EXPECT_TRUE(feed(*executor.value(), 0, random_batch(options, 3), options).ok());

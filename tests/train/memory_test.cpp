@@ -59,7 +59,7 @@ TEST(Memory, AStepAllocatesNothing) {
       options.accumulate = 2;
       const Program program = compile_step(options);
       const auto world = make_single_world();
-      const auto executor = make_cpu_executor(program, options.target, *world);
+      const auto executor = make_cpu_executor(program, *world);
       ModelState(*executor.value(), *world, options.model).initialise(1);
       feed_something(*executor.value(), options);
       ASSERT_TRUE(executor.value()->run().ok());  // libraries make their buffers on first use
@@ -81,7 +81,7 @@ TEST(Memory, TheProcessGrowsByTheArena) {
   const Program program = compile_step(options);
   const auto world = make_single_world();
   const std::int64_t before = resident_bytes();
-  const auto executor = make_cpu_executor(program, options.target, *world);
+  const auto executor = make_cpu_executor(program, *world);
   ASSERT_TRUE(executor.ok()) << executor.error().message;
   ModelState(*executor.value(), *world, options.model).initialise(1);
   feed_something(*executor.value(), options);

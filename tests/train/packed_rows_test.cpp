@@ -71,7 +71,7 @@ class PackedRows : public ::testing::TestWithParam<Examples> {
     }
     const Program program = compile_step(options);
     const auto world = make_single_world();
-    const auto executor = make_executor(program, options.target, *world);
+    const auto executor = make_executor(program, *world);
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
     ModelState state(*executor.value(), *world, options.model);
     state.initialise(3);

@@ -27,14 +27,6 @@ const OpDecl kAdafactorSumsDecl = {
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       return {{"", Shape{state_size(v)}, DType::kF32}};
     },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device == Device::kCpu) return 0;
-      std::int64_t most = 0;  // one weight after the other
-      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments) {
-        if (s.factored) most = std::max(most, adafactor::DeviceGrid::of(s).sums_bytes(s));
-      }
-      return most;
-    },
 };
 
 const OpDecl kAdafactorMomentsDecl = {
@@ -53,13 +45,6 @@ const OpDecl kAdafactorRmsDecl = {
       const auto weights = static_cast<std::int64_t>(v.attrs<AdafactorAttrs>().segments.size());
       check_master(v, v.in(adafactor_rms::kMaster), adafactor_rms::kWorkingIn);
       return {{"", Shape{2 * weights}, DType::kF32}};
-    },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device == Device::kCpu) return 0;
-      std::int64_t bytes = 0;
-      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
-        bytes += adafactor::DeviceGrid::of(s).rms_bytes();
-      return bytes;
     },
 };
 

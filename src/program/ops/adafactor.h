@@ -57,22 +57,6 @@ inline std::int64_t row_count(const AdafactorSegment& s) {
   const std::int64_t last = (s.first + (s.end - s.begin) + s.part_cols - 1) / s.part_cols;
   return std::max<std::int64_t>(0, std::min(last, s.part_rows) - first_row(s));
 }
-
-// How a device walks over a weight: stripes of columns times slabs of rows, a block each.
-struct DeviceGrid {
-  static constexpr std::int64_t kStripe = 256;
-  std::int64_t stripes, slabs;
-  static DeviceGrid of(const AdafactorSegment& s) {
-    const std::int64_t stripes = (s.part_cols + kStripe - 1) / kStripe;
-    return {stripes, std::clamp<std::int64_t>(1056 / stripes, 1,
-                                              std::max<std::int64_t>(row_count(s) / 8, 1))};
-  }
-  // Scratch of the two ops that sum.
-  std::int64_t sums_bytes(const AdafactorSegment& s) const {
-    return 4 * (stripes * row_count(s) + slabs * s.part_cols);
-  }
-  std::int64_t rms_bytes() const { return 16 * stripes * slabs; }
-};
 }  // namespace adafactor
 
 namespace adafactor_sums {

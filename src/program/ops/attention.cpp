@@ -78,15 +78,6 @@ const OpDecl kAttentionDecl = {
           return attention_flops(v, q, v.has_in(attention::kKv) ? v.in(attention::kKv).shape : q,
                                  2);
         },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) return 0;
-      const Tensor& q = v.in(attention::kQ);
-      const std::int64_t keys =
-          v.has_in(attention::kKv) ? v.in(attention::kKv).shape[1] : q.shape[1];
-      const std::int64_t dim = v.attrs<AttentionAttrs>().head_dim;
-      return 4 * attention::bucket_floats(q.shape[1], keys) +
-             target.threads * attention::Scratch::forward(q.shape[1], keys, dim).bytes();
-    },
     .redo = Redo::kFull,
 };
 
@@ -112,22 +103,6 @@ const OpDecl kAttentionBackwardDecl = {
           return attention_flops(
               v, q, v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape : q, 4);
         },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      const auto& a = v.attrs<AttentionAttrs>();
-      const Tensor& q = v.in(attention_backward::kQ);
-      if (target.device != Device::kCpu) {
-        const std::int64_t plain =
-            attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
-        if (q.dtype != DType::kBF16 || a.head_dim != 64) return plain;
-        return std::max(plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], a.heads,
-                                                                a.buckets > 0));
-      }
-      const std::int64_t keys =
-          v.has_in(attention_backward::kKv) ? v.in(attention_backward::kKv).shape[1] : q.shape[1];
-      return 4 * attention::bucket_floats(q.shape[1], keys) +
-             aligned(q.shape[0] * a.heads * a.buckets * 4) +
-             target.threads * attention::Scratch::backward(q.shape[1], keys, a.head_dim).bytes();
-    },
 };
 
 }  // namespace quintet

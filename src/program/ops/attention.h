@@ -7,7 +7,6 @@
 // [buckets, heads].
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "program/ops/dropout.h"
@@ -52,52 +51,6 @@ enum Inputs {
   kKeySegments
 };
 enum Outputs { kOut, kLogSumExp };  // [b, t, A], f32 [b, heads, t]
-
-// Queries are taken in blocks of this many rows.
-inline constexpr std::int64_t kQueryBlock = 64;
-
-// The CPU kernels' scratch begins with the bucket of every distance, shared by all threads.
-inline std::int64_t bucket_floats(std::int64_t queries, std::int64_t keys) {
-  return (queries + keys + 15) / 16 * 16;
-}
-
-// Their scratch for one thread, in floats: scores of a block of queries, the bias by distance,
-// and float32 copies of the operands of one head (used for bf16 only, but always there: small, and
-// one layout for both).
-struct Scratch {
-  std::int64_t scores, distances, operands;
-  static Scratch forward(std::int64_t queries, std::int64_t keys, std::int64_t dim) {
-    const std::int64_t block = std::min(queries, kQueryBlock);
-    return {block * keys, queries + keys, 2 * keys * dim + 2 * block * dim};
-  }
-  static Scratch backward(std::int64_t queries, std::int64_t keys, std::int64_t dim) {
-    const std::int64_t block = std::min(queries, kQueryBlock);
-    return {2 * block * keys, 2 * (queries + keys), 4 * keys * dim + 4 * block * dim};
-  }
-  std::int64_t bytes() const { return (4 * (scores + distances + operands) + 63) / 64 * 64; }
-};
-
-// A device's kernels work on tiles of this many queries and keys.
-inline constexpr std::int64_t kDeviceTile = 64;
-// Scratch of the plain kernels' backward, in bytes: a number for each row of scores, then for each
-// tile of queries what it adds to each bucket of the bias.
-struct DeviceScratch {
-  std::int64_t sums_offset, bytes;
-  static DeviceScratch backward(std::int64_t batch, std::int64_t queries, std::int64_t heads,
-                                std::int64_t buckets) {
-    const std::int64_t tiles = (queries + kDeviceTile - 1) / kDeviceTile;
-    const std::int64_t rows = (4 * batch * heads * queries + 255) / 256 * 256;
-    return {rows, rows + 4 * batch * heads * tiles * buckets};
-  }
-};
-// The most that the Hopper kernels' backward asks for (head size 64): two numbers a row, float32
-// sums of dQ for every block at work, and the bias by distance.
-inline std::int64_t hopper_backward_bytes(std::int64_t batch, std::int64_t queries,
-                                          std::int64_t heads, bool biased) {
-  const std::int64_t items = batch * heads, blocks = std::min<std::int64_t>(items, 144);
-  const std::int64_t rows = (queries + 127) / 128 * 128;
-  return 8 * items * rows + blocks * rows * 64 * 4 + (biased ? items * (512 * 4 + 256) : 0);
-}
 }  // namespace attention
 
 namespace attention_backward {

@@ -1,7 +1,5 @@
 #include "program/ops/collectives.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "program/op_decl.h"
 #include "program/vjp.h"
@@ -13,51 +11,11 @@ const Tensor& only_input(const OpView& v) {
   return v.in(0);
 }
 
-// The CPU's algorithms receive the parts of all members before they add them up, in the order of
-// the group: the same bits on every member and in every run. A device's library needs nothing from
-// us.
-std::int64_t reduction_scratch(const OpView& v, const Target& target, bool small_in_one_round) {
-  if (target.device != Device::kCpu) return 0;
-  const auto& attrs = v.attrs<CollectiveAttrs>();
-  const Tensor& x = only_input(v);
-  if (small_in_one_round && x.bytes() <= kOneRoundBytes) return attrs.group_size * x.bytes();
-  // Equal parts, one for each member; the last may be padded.
-  const std::int64_t part = (x.shape.numel() + attrs.group_size - 1) / attrs.group_size;
-  return attrs.group_size * part * size_of(x.dtype);
+std::int32_t group_in_attrs(const Op& op) {
+  return std::get<CollectiveAttrs>(op.attrs).group;
 }
 
 }  // namespace
-
-std::int64_t all_reduce_bytes_sent(std::int64_t count, std::int64_t element, std::int64_t members,
-                                   std::int64_t index) {
-  if (count * element <= kOneRoundBytes) return (members - 1) * count * element;
-  const std::int64_t part = (count + members - 1) / members;
-  const std::int64_t begin = std::min(index * part, count), mine = std::min(part, count - begin);
-  return (count - mine) * element +
-         (members - 1) * mine * element;  // everyone's parts, then my sum
-}
-
-std::int64_t bytes_sent_by(const Program& program, const Op& op) {
-  const OpView v{program, op};
-  if (const auto* loss = std::get_if<LinearCrossEntropyAttrs>(&op.attrs);
-      loss != nullptr && loss->group >= 0) {
-    // Three numbers a token, to everybody, a chunk at a time.
-    namespace lce = linear_cross_entropy;
-    const auto members = static_cast<std::int64_t>(
-        program.groups[static_cast<std::size_t>(loss->group)].ranks.size());
-    const std::int64_t tokens = v.in(lce::kX).shape.rows(), chunk = std::min(loss->chunk, tokens);
-    const std::int64_t chunks = (tokens + chunk - 1) / chunk;
-    return (members - 1) * 4 * (tokens + 2 * chunk * chunks);
-  }
-  if (op.kind == OpKind::kSend || op.kind == OpKind::kCopy) return v.in(0).bytes();
-  if (!is_communication(op.kind) || op.kind == OpKind::kRecv) return 0;
-  const auto& attrs = v.attrs<CollectiveAttrs>();
-  const Group& group = program.groups[static_cast<std::size_t>(attrs.group)];
-  const auto members = static_cast<std::int64_t>(group.ranks.size());
-  if (op.kind == OpKind::kAllGather) return (members - 1) * v.in(0).bytes();
-  if (op.kind == OpKind::kReduceScatter) return (members - 1) * v.out(0).bytes();
-  return all_reduce_bytes_sent(v.in(0).shape.numel(), size_of(v.in(0).dtype), members, group.index);
-}
 
 const OpDecl kAllReduceDecl = {
     .kind = OpKind::kAllReduce,
@@ -65,8 +23,7 @@ const OpDecl kAllReduceDecl = {
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       return {{"", only_input(v).shape, only_input(v).dtype}};
     },
-    .workspace = [](const OpView& v,
-                    const Target& target) { return reduction_scratch(v, target, true); },
+    .group = group_in_attrs,
     .in_place = {{{all_reduce::kY, all_reduce::kX}, {}}},
 };
 
@@ -89,6 +46,7 @@ const OpDecl kAllGatherDecl = {
                        c.builder.emit_one(c.grad_name(all_gather::kX), OpKind::kReduceScatter,
                                           attrs, {c.d_out(all_gather::kY)}));
         },
+    .group = group_in_attrs,
     .redo = Redo::kCheap,
 };
 
@@ -110,8 +68,7 @@ const OpDecl kReduceScatterDecl = {
                        c.builder.emit_one(c.grad_name(reduce_scatter::kX), OpKind::kAllGather,
                                           attrs, {c.d_out(reduce_scatter::kY)}));
         },
-    .workspace = [](const OpView& v,
-                    const Target& target) { return reduction_scratch(v, target, false); },
+    .group = group_in_attrs,
     .redo = Redo::kFull,
 };
 

@@ -62,8 +62,4 @@ namespace recv {
 enum Outputs { kY };
 }
 
-// All-reduces of at most this many bytes are done in one round: everybody sends everything to
-// everybody. Beyond, each member sums its part and the parts are gathered, which moves the least.
-inline constexpr std::int64_t kOneRoundBytes = 4096;
-
 }  // namespace quintet

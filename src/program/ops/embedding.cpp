@@ -38,15 +38,6 @@ const OpDecl kEmbeddingBackwardDecl = {
                out.shape.str());
       return {{"", out.shape, out.dtype}};
     },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) {
-        return embedding_backward::DeviceScratch::of(
-                   v.in(embedding_backward::kIds).shape.numel(),
-                   v.out(embedding_backward::kDTable).shape.cols())
-            .bytes;
-      }
-      return 8 * v.in(embedding_backward::kIds).shape.numel();  // the tokens, sorted by id
-    },
 };
 
 }  // namespace quintet

@@ -25,18 +25,6 @@ enum Outputs { kOut };         // [b, s, d]
 namespace embedding_backward {
 enum Inputs { kDy, kIds, kAddend };  // the addend optional: without it untouched rows become zero
 enum Outputs { kDTable };
-
-// A device sorts the tokens by id and sums them in blocks of this many.
-inline constexpr std::int64_t kDeviceBlock = 64;
-// Its scratch, in bytes: keys and tokens, twice; then two pieces of runs for each block.
-struct DeviceScratch {
-  std::int64_t pieces_offset, bytes;
-  static DeviceScratch of(std::int64_t tokens, std::int64_t width) {
-    const std::int64_t blocks = (tokens + kDeviceBlock - 1) / kDeviceBlock;
-    const std::int64_t offset = (16 * tokens + 255) / 256 * 256;
-    return {offset, offset + blocks * 2 * width * 4};
-  }
-};
 }  // namespace embedding_backward
 
 }  // namespace quintet

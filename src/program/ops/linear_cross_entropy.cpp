@@ -1,7 +1,5 @@
 #include "program/ops/linear_cross_entropy.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "program/op_decl.h"
 #include "program/vjp.h"
@@ -40,17 +38,7 @@ const OpDecl kLinearCrossEntropyDecl = {
           return products * 2 * static_cast<double>(x.rows()) * static_cast<double>(x.cols()) *
                  static_cast<double>(weight.rows());
         },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      const Shape &x = v.in(lce::kX).shape, &weight = v.in(lce::kWeight).shape;
-      const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, x.rows());
-      if (target.device != Device::kCpu)
-        return lce::DeviceScratch::of(chunk, weight.rows(), v.in(lce::kX).dtype).bytes;
-      const std::int32_t group = v.attrs<LinearCrossEntropyAttrs>().group;
-      const std::size_t members =
-          group < 0 ? 1 : v.program.groups.at(static_cast<std::size_t>(group)).ranks.size();
-      return lce::Scratch::of(chunk, x.cols(), weight.rows(), static_cast<std::int64_t>(members))
-          .bytes();
-    },
+    .group = [](const Op& op) { return std::get<LinearCrossEntropyAttrs>(op.attrs).group; },
 };
 
 }  // namespace quintet

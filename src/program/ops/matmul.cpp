@@ -1,21 +1,15 @@
 #include "program/ops/matmul.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "program/op_decl.h"
 #include "program/vjp.h"
 
 namespace quintet {
-namespace {
-
-struct Sizes {
-  std::int64_t m, n, k;
-};
+namespace matmul {
 
 Sizes sizes_of(const OpView& v) {
   const auto& attrs = v.attrs<MatmulAttrs>();
-  const Shape &a = v.in(matmul::kA).shape, &b = v.in(matmul::kB).shape;
+  const Shape &a = v.in(kA).shape, &b = v.in(kB).shape;
   const std::int64_t m = attrs.transpose_a ? a.cols() : a.rows();
   const std::int64_t k = attrs.transpose_a ? a.rows() : a.cols();
   const std::int64_t n = attrs.transpose_b ? b.rows() : b.cols();
@@ -25,14 +19,14 @@ Sizes sizes_of(const OpView& v) {
   return {m, n, k};
 }
 
-}  // namespace
+}  // namespace matmul
 
 const OpDecl kMatmulDecl = {
     .kind = OpKind::kMatmul,
     .name = "matmul",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const auto& attrs = v.attrs<MatmulAttrs>();
-      const Sizes s = sizes_of(v);
+      const matmul::Sizes s = matmul::sizes_of(v);
       const Tensor& a = v.in(matmul::kA);
       // Activations keep their leading dims; a product over tokens (A transposed) is a matrix.
       const Shape shape = attrs.transpose_a ? Shape{s.m, s.n} : a.shape.with_cols(s.n);
@@ -60,22 +54,7 @@ const OpDecl kMatmulDecl = {
                                           {dy, c.in(matmul::kB), addend}));
           if (c.in(matmul::kAddend) != kNone) c.contribute(matmul::kAddend, dy);
         },
-    .flops =
-        [](const OpView& v) {
-          const Sizes s = sizes_of(v);
-          return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) *
-                 static_cast<double>(s.k);
-        },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device != Device::kCpu) return matmul::kDeviceWorkspace;
-      // sgemm reads and writes float32 in place; bf16 operands are widened a tile at a time.
-      const bool widen = v.in(matmul::kA).dtype == DType::kBF16 ||
-                         v.in(matmul::kB).dtype == DType::kBF16 ||
-                         v.out(matmul::kC).dtype == DType::kBF16;
-      if (!widen) return 0;
-      const Sizes s = sizes_of(v);
-      return matmul::WidenTile::of(s.m, s.n, s.k).bytes();
-    },
+    .flops = [](const OpView& v) { return matmul::sizes_of(v).flops(); },
     .redo = Redo::kFull,
     .in_place = {{{matmul::kC, matmul::kAddend}, {}}},
 };

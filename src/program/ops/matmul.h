@@ -2,7 +2,6 @@
 // are flattened into rows; a linear layer is C = X W^T with W stored [out, in].
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace quintet {
@@ -16,22 +15,20 @@ struct MatmulAttrs {
   }
 };
 
+struct OpView;
+
 namespace matmul {
 enum Inputs { kA, kB, kAddend };  // the addend is optional and may be C itself
 enum Outputs { kC };
 
-// What a device's matrix library may use beside the operands.
-inline constexpr std::int64_t kDeviceWorkspace = std::int64_t{32} << 20;
-
-// The CPU kernel's scratch for bf16: float32 copies of a block of A's rows, of B's columns and of
-// C.
-struct WidenTile {
+// C is m x n, summed over k.
+struct Sizes {
   std::int64_t m, n, k;
-  static WidenTile of(std::int64_t m, std::int64_t n, std::int64_t k) {
-    return {std::min<std::int64_t>(m, 512), std::min<std::int64_t>(n, 512), k};
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
-  std::int64_t bytes() const { return 4 * (m * k + n * k + m * n); }
 };
+Sizes sizes_of(const OpView& op);
 }  // namespace matmul
 
 }  // namespace quintet

@@ -1,7 +1,5 @@
 #include "program/ops/rms_norm.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "program/op_decl.h"
 #include "program/vjp.h"
@@ -41,13 +39,6 @@ const OpDecl kRmsNormBackwardDecl = {
                                    ? v.out(rms_norm_backward::kDWeight).dtype
                                    : x.dtype;
       return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype}};
-    },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      const Shape& x = v.in(rms_norm_backward::kX).shape;
-      const std::int64_t blocks = target.device == Device::kCpu
-                                      ? rms_norm_backward::row_blocks(x.rows())
-                                      : rms_norm_backward::device_blocks(x.rows());
-      return blocks * x.cols() * 4;
     },
     .in_place = {{{rms_norm_backward::kDx, rms_norm_backward::kAddend},
                   {rms_norm_backward::kDx, rms_norm_backward::kDy}}},

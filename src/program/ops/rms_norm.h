@@ -2,7 +2,6 @@
 // float32.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace quintet {
@@ -25,16 +24,6 @@ enum Outputs { kY, kRstd };   // [..., d], f32 [...]: 1 / sqrt(mean(x^2) + eps)
 namespace rms_norm_backward {
 enum Inputs { kDy, kX, kWeight, kRstd, kAddend, kDWeightAddend };  // the last two optional
 enum Outputs { kDx, kDWeight };
-
-// The weight's gradient is summed in this many fixed blocks of rows, then over the blocks: the same
-// order whatever the number of threads.
-inline std::int64_t row_blocks(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / 16, 1, 64);
-}
-// The same on a device, where a block of rows is a block of threads.
-inline std::int64_t device_blocks(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / 8, 1, 792);
-}
 }  // namespace rms_norm_backward
 
 }  // namespace quintet

@@ -12,10 +12,6 @@ const OpDecl kSquaredNormDecl = {
       QT_CHECK(is_float(v.in(squared_norm::kX).dtype), "a norm of integers");
       return {{"", Shape{1}, DType::kF32}};
     },
-    .workspace = [](const OpView& v, const Target& target) -> std::int64_t {
-      if (target.device == Device::kCpu) return 0;
-      return 8 * squared_norm::device_blocks(v.in(squared_norm::kX).shape.numel());
-    },
 };
 
 const OpDecl kSumDecl = {

@@ -1,7 +1,6 @@
 // From the squared norms of all gradients to the one factor the optimizer multiplies them with.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace quintet {
@@ -19,11 +18,6 @@ struct UpdateScaleAttrs {
 namespace squared_norm {
 enum Inputs { kX };     // any floating tensor
 enum Outputs { kSum };  // f32 [1]
-
-// A device sums in this many pieces, then over the pieces, whose sums are doubles in the scratch.
-inline std::int64_t device_blocks(std::int64_t elements) {
-  return std::clamp<std::int64_t>(elements / 8192, 1, 1056);
-}
 }  // namespace squared_norm
 
 // The sum of a few values: a rank's squared norms, before the ranks add up theirs.

@@ -11,17 +11,6 @@
 #include "program/op_decl.h"
 
 namespace quintet::cpu {
-namespace {
-
-// The group an op talks to, or -1.
-std::int32_t group_index(const Op& op) {
-  if (const auto* attrs = std::get_if<CollectiveAttrs>(&op.attrs)) return attrs->group;
-  if (const auto* attrs = std::get_if<LinearCrossEntropyAttrs>(&op.attrs)) return attrs->group;
-  return -1;
-}
-
-}  // namespace
-
 CommStreams::CommStreams(const Program& program, std::byte* arena, World& world)
     : program_(program), ops_(program.ops.size()), queues_(kStreamCount) {
   make_communicators(world);
@@ -37,7 +26,7 @@ void CommStreams::make_communicators(World& world) {
   std::set<Key> keys;  // sorted, so that members of several groups make them in one order
   bool messages = false;
   for (const Op& op : program_.ops) {
-    if (const std::int32_t group = group_index(op); group >= 0) {
+    if (const std::int32_t group = quintet::group_of(op); group >= 0) {
       keys.insert({program_.groups[index(group)].ranks, op.stream});
     }
     messages = messages || op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
@@ -54,7 +43,7 @@ void CommStreams::make_communicators(World& world) {
 }
 
 Communicator* CommStreams::group_of(const Op& op) const {
-  const std::int32_t group = group_index(op);
+  const std::int32_t group = quintet::group_of(op);
   if (group < 0 || op.stream != Stream::kCompute) return nullptr;
   return groups_.at({program_.groups[index(group)].ranks, op.stream}).get();
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "runtime/backend.h"
 #include "runtime/cpu/comm_streams.h"
 #include "runtime/cpu/kernel.h"
 #include "runtime/executor.h"
@@ -83,9 +84,10 @@ class Arena {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const Program& program, const Target& target, World& world)
+  CpuExecutor(const Program& program, World& world)
       : program_(program),
-        threads_(target.threads),
+        backend_(make_backend(program.target)),
+        threads_(program.target.threads),
         arena_(static_cast<std::size_t>(program.arena_bytes)),
         host_(static_cast<std::size_t>(program.host_bytes)),
         comm_(program, arena_.data(), world),
@@ -143,7 +145,7 @@ class CpuExecutor final : public Executor {
       }
       timing.end = now() - begin;
       if (is_transfer(op.kind)) {
-        bytes_sent_[i] += bytes_sent_by(program_, op);
+        bytes_sent_[i] += bytes_sent_by(*backend_, program_, op);
         timing.talking = timing.end - timing.start;
       }
       // After the last computation there is nothing that communication could hold up: all that
@@ -166,6 +168,7 @@ class CpuExecutor final : public Executor {
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
   std::int64_t resident_bytes() const override { return arena_.resident(); }
   const Program& program() const override { return program_; }
+  const Backend& backend() const override { return *backend_; }
 
  private:
   struct Step {
@@ -182,6 +185,7 @@ class CpuExecutor final : public Executor {
   }
 
   const Program& program_;
+  const std::unique_ptr<const Backend> backend_;
   const int threads_;
   Arena arena_, host_;
   cpu::CommStreams comm_;
@@ -194,8 +198,7 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, const Target& target,
-                                                    World& world) {
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world) {
   const std::int64_t available = free_cpu_bytes();
   const std::int64_t needed = program.arena_bytes + program.host_bytes;
   if (available >= 0 && needed > available) {
@@ -203,7 +206,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, cons
                       human_bytes(static_cast<double>(needed)),
                       human_bytes(static_cast<double>(available)));
   }
-  auto executor = std::make_unique<CpuExecutor>(program, target, world);
+  auto executor = std::make_unique<CpuExecutor>(program, world);
   if (!executor->allocated()) {
     return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
                       human_bytes(static_cast<double>(needed)));

@@ -6,6 +6,7 @@
 
 #include "parallel/communicator.h"
 #include "program/program.h"
+#include "runtime/cpu/scratch.h"
 #include "runtime/memory.h"
 
 namespace quintet::cpu {

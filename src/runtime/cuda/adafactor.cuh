@@ -8,6 +8,7 @@
 
 #include "program/ops/adafactor.h"
 #include "runtime/cuda/kernel.h"
+#include "runtime/cuda/scratch.h"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda::adafactor_walk {

@@ -37,12 +37,6 @@ bool nccl_can_carry(World& world) {
 
 }  // namespace
 
-std::int32_t group_index(const Op& op) {
-  if (const auto* attrs = std::get_if<CollectiveAttrs>(&op.attrs)) return attrs->group;
-  if (const auto* attrs = std::get_if<LinearCrossEntropyAttrs>(&op.attrs)) return attrs->group;
-  return -1;
-}
-
 std::unique_ptr<DeviceComm> make_device_comm(CommSetup setup) {
   // Every rank of a world of several takes part in the choice, whatever its own program says.
   if (setup.world.size() == 1) return nullptr;

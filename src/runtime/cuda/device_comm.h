@@ -63,7 +63,4 @@ std::unique_ptr<DeviceComm> make_device_comm(CommSetup setup);
 // NCCL over the ranks' own GPUs; its library must be there.
 std::unique_ptr<DeviceComm> make_nccl_comm(CommSetup setup);
 
-// The group an op talks to, or -1.
-std::int32_t group_index(const Op& op);
-
 }  // namespace quintet::cuda

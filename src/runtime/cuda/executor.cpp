@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "runtime/backend.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_comm.h"
 #include "runtime/cuda/gemm.h"
@@ -74,10 +75,9 @@ std::int64_t io_bytes_of(const Program& program) {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const Program& program, const Target& target, const cudaDeviceProp& properties,
-               World& world)
+  CudaExecutor(const Program& program, const cudaDeviceProp& properties, World& world)
       : program_(program),
-        graph_wanted_(target.graph),
+        graph_wanted_(program.target.graph),
         arena_(index(program.arena_bytes)),
         host_(index(program.host_bytes)),
         io_mirror_(index(io_bytes_of(program))),
@@ -175,7 +175,7 @@ class CudaExecutor final : public Executor {
       const Op& op = program_.ops[i];
       const bool counted = comm_ && !comm_->is_capturable() && op.kind != OpKind::kCopy;
       bytes[i] = counted ? comm_->bytes_sent(static_cast<OpId>(i)) + sent_inside_[i]
-                         : runs_ * bytes_sent_by(program_, op);
+                         : runs_ * bytes_sent_by(*backend_, program_, op);
     }
     return bytes;
   }
@@ -187,6 +187,7 @@ class CudaExecutor final : public Executor {
     return static_cast<std::int64_t>(total - free);
   }
   const Program& program() const override { return program_; }
+  const Backend& backend() const override { return *backend_; }
 
  private:
   struct Step {
@@ -302,6 +303,9 @@ class CudaExecutor final : public Executor {
     std::vector<cudaEvent_t> events;
     for (const EventHandle& event : events_) events.push_back(event.get());
     comm_ = cuda::make_device_comm({program_, arena_.data, world, streams, std::move(events)});
+    Target target = program_.target;
+    target.staged = comm_ != nullptr && !comm_->is_capturable();
+    backend_ = make_backend(target);
     sent_inside_.resize(program_.ops.size(), 0);
   }
 
@@ -384,6 +388,7 @@ class CudaExecutor final : public Executor {
   std::vector<EventHandle> marks_;   // for timings: two for each op, and the beginning
   cuda::Gemm gemm_;
   const cuda::DeviceInfo info_;
+  std::unique_ptr<const Backend> backend_;
   std::unique_ptr<cuda::DeviceComm> comm_;  // null where this rank is alone
   std::vector<std::int64_t> sent_inside_;   // by kernels that talk to other ranks themselves
   std::vector<Step> steps_;
@@ -419,8 +424,7 @@ std::int64_t free_cuda_bytes() {
   return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<std::int64_t>(free) : 0;
 }
 
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, const Target& target,
-                                                     World& world) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world) {
   QT_TRY(cuda_available());
   try {
     // Ranks take the GPUs of their machine in turn; several may share one.
@@ -444,8 +448,7 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, con
                         human_bytes(static_cast<double>(program.host_bytes)),
                         human_bytes(static_cast<double>(host)));
     }
-    return std::unique_ptr<Executor>(
-        std::make_unique<CudaExecutor>(program, target, properties, world));
+    return std::unique_ptr<Executor>(std::make_unique<CudaExecutor>(program, properties, world));
   } catch (const DeviceError& error) {
     return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
   }

@@ -12,6 +12,7 @@
 
 #include "program/ops/matmul.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/scratch.h"
 
 namespace quintet::cuda {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "program/program.h"
 #include "runtime/cuda/device_comm.h"
+#include "runtime/cuda/scratch.h"
 #include "runtime/memory.h"
 
 namespace quintet::cuda {

@@ -4,6 +4,7 @@
 #include "program/ops/matmul.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/gemm.h"
+#include "runtime/cuda/scratch.h"
 #include "runtime/executor.h"
 
 namespace quintet {

@@ -43,7 +43,7 @@ class NcclComm final : public DeviceComm {
   explicit NcclComm(CommSetup setup) : s_(std::move(setup)) {
     std::set<Key> keys;  // sorted, so that members of several groups make them in one order
     for (const Op& op : s_.program.ops) {
-      if (group_index(op) >= 0 || is_message(op)) keys.insert(key_of(op));
+      if (group_of(op) >= 0 || is_message(op)) keys.insert(key_of(op));
     }
     for (const Key& key : keys) {
       comms_[key] = make(key);
@@ -55,7 +55,7 @@ class NcclComm final : public DeviceComm {
   }
 
   DeviceGroup* device_group(const Op& op) const override {
-    if (group_index(op) < 0 || is_communication(op.kind)) return nullptr;
+    if (group_of(op) < 0 || is_communication(op.kind)) return nullptr;
     return const_cast<NcclGroup*>(&groups_.at(key_of(op)));
   }
   bool is_capturable() const override { return true; }
@@ -102,7 +102,7 @@ class NcclComm final : public DeviceComm {
   // Who talks, and on what: a stream of collectives, or a direction of messages.
   Key key_of(const Op& op) const {
     if (!is_message(op))
-      return {s_.program.groups[index(group_index(op))].ranks, static_cast<int>(op.stream)};
+      return {s_.program.groups[index(group_of(op))].ranks, static_cast<int>(op.stream)};
     const std::int32_t me = s_.program.place.rank, peer = std::get<TransferAttrs>(op.attrs).peer;
     const bool forward = op.stream == Stream::kSendForward || op.stream == Stream::kRecvForward;
     const std::vector<std::int32_t> pair =

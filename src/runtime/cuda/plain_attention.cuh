@@ -8,6 +8,7 @@
 #include "program/ops/attention.h"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/philox.cuh"
+#include "runtime/cuda/scratch.h"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {

@@ -63,7 +63,7 @@ StagedComm::~StagedComm() {
 void StagedComm::make_communicators(World& world) {
   std::set<Key> keys;  // sorted, so that members of several groups make them in one order
   for (const Op& op : program_.ops) {
-    if (const std::int32_t group = group_index(op); group >= 0)
+    if (const std::int32_t group = group_of(op); group >= 0)
       keys.insert({program_.groups[index(group)].ranks, op.stream});
   }
   if (program_.place.pp_size > 1) {
@@ -76,7 +76,7 @@ void StagedComm::make_communicators(World& world) {
 }
 
 Communicator* StagedComm::host_group(const Op& op) const {
-  const std::int32_t group = group_index(op);
+  const std::int32_t group = group_of(op);
   if (group < 0 || op.stream != Stream::kCompute) return nullptr;
   return groups_.at({program_.groups[index(group)].ranks, op.stream}).get();
 }

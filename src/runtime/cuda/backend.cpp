@@ -1,0 +1,113 @@
+// The CUDA runtime, described: kernels and libraries with their scratch, communication by NCCL, or
+// by MPI through the host where ranks share a GPU. Compiled with and without CUDA.
+#include "runtime/backend.h"
+
+#include <set>
+
+#include "base/index.h"
+#include "parallel/mpi_algorithms.h"
+#include "program/op_decl.h"
+#include "runtime/cuda/scratch.h"
+
+namespace quintet {
+namespace {
+
+// What the driver's context, the code of kernels and libraries and captured graphs take; as
+// measured, and rounded up.
+constexpr std::int64_t kContextBytes = std::int64_t{544} << 20;
+
+Talk nccl_talk(const OpView& v) {
+  Talk talk = mpi_talk(v);
+  const std::int64_t n = talk.members;
+  switch (talk.algorithm) {
+    case Algorithm::kOneRound:
+    case Algorithm::kExchangeGather:
+      talk.algorithm = Algorithm::kRing;
+      talk.bytes_sent = 2 * (n - 1) * ((talk.bytes + n - 1) / n);
+      break;
+    case Algorithm::kGather:
+    case Algorithm::kExchange:
+      talk.algorithm = Algorithm::kRing;
+      break;
+    default:
+      break;
+  }
+  return talk;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const Target& target) : target_(target) {}
+  const Target& target() const override { return target_; }
+  Talk talk(const OpView& op) const override {
+    return target_.staged ? mpi_talk(op) : nccl_talk(op);
+  }
+  std::int64_t bytes_beside_arena(const Program&) const override { return kContextBytes; }
+  bool copies_beside_computation() const override { return true; }
+  bool issues_in_order() const override { return false; }
+
+  std::int64_t scratch_bytes(const OpView& v) const override {
+    switch (v.op.kind) {
+      case OpKind::kMatmul:
+        return matmul::kDeviceWorkspace;
+      case OpKind::kAttentionBackward:
+        return attention_backward_bytes(v);
+      case OpKind::kLinearCrossEntropy:
+        return loss_bytes(v);
+      case OpKind::kEmbeddingBackward:
+        return embedding_backward::DeviceScratch::of(
+                   v.in(embedding_backward::kIds).shape.numel(),
+                   v.out(embedding_backward::kDTable).shape.cols())
+            .bytes;
+      case OpKind::kRmsNormBackward: {
+        const Shape& x = v.in(rms_norm_backward::kX).shape;
+        return rms_norm_backward::device_blocks(x.rows()) * x.cols() * 4;
+      }
+      case OpKind::kSquaredNorm:
+        return 8 * squared_norm::device_blocks(v.in(squared_norm::kX).shape.numel());
+      case OpKind::kAdafactorSums: {
+        std::int64_t most = 0;  // one weight after the other
+        for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments) {
+          if (s.factored) most = std::max(most, adafactor::DeviceGrid::of(s).sums_bytes(s));
+        }
+        return most;
+      }
+      case OpKind::kAdafactorRms: {
+        std::int64_t bytes = 0;
+        for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
+          bytes += adafactor::DeviceGrid::of(s).rms_bytes();
+        return bytes;
+      }
+      default:
+        return 0;
+    }
+  }
+
+ private:
+  static std::int64_t attention_backward_bytes(const OpView& v) {
+    const auto& a = v.attrs<AttentionAttrs>();
+    const Tensor& q = v.in(attention_backward::kQ);
+    const std::int64_t plain =
+        attention::DeviceScratch::backward(q.shape[0], q.shape[1], a.heads, a.buckets).bytes;
+    if (q.dtype != DType::kBF16 || a.head_dim != 64) return plain;
+    return std::max(
+        plain, attention::hopper_backward_bytes(q.shape[0], q.shape[1], a.heads, a.buckets > 0));
+  }
+
+  static std::int64_t loss_bytes(const OpView& v) {
+    namespace lce = linear_cross_entropy;
+    const Shape &x = v.in(lce::kX).shape, &weight = v.in(lce::kWeight).shape;
+    const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, x.rows());
+    return lce::DeviceScratch::of(chunk, weight.rows(), v.in(lce::kX).dtype).bytes;
+  }
+
+  const Target target_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Backend> make_cuda_backend(const Target& target) {
+  return std::make_unique<CudaBackend>(target);
+}
+
+}  // namespace quintet
