@@ -17,8 +17,8 @@ double middle(std::vector<double> values) {
 void print_saving(const StepOptions& step, const CheckpointBench& b) {
   const auto bytes = static_cast<double>(b.bytes);
   fmt::print("{}: a checkpoint of {} ({} of host memory for the copy), step {:.1f} ms\n\n",
-             step.model.name, human_bytes(bytes),
-             human_bytes(static_cast<double>(b.memory_bytes)), b.step_seconds * 1e3);
+             step.model.name, human_bytes(bytes), human_bytes(static_cast<double>(b.memory_bytes)),
+             b.step_seconds * 1e3);
   fmt::print("{:<44} {:>10} {:>10}   all\n", "", "seconds", "GB/s");
   const auto row = [&](const char* what, const std::vector<double>& seconds, bool rate) {
     std::vector<std::string> all;

@@ -1,3 +1,5 @@
+#include "train/checkpoint.h"
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -12,7 +14,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
-#include "train/checkpoint.h"
 
 namespace quintet {
 namespace {
@@ -40,9 +41,10 @@ Result<std::vector<Path>> checkpoint_folders(const Path& path) {
   for (const CheckpointInfo& info : list_checkpoints(path)) folders.push_back(info.folder);
   if (!folders.empty()) return folders;
   if (!std::filesystem::exists(path / "state.json", failure)) {
-    return bad_input("{}: neither a checkpoint nor a run with checkpoints (no state.json, no "
-                     "checkpoints/step-...)",
-                     path.string());
+    return bad_input(
+        "{}: neither a checkpoint nor a run with checkpoints (no state.json, no "
+        "checkpoints/step-...)",
+        path.string());
   }
   return std::vector{path};
 }
@@ -86,11 +88,11 @@ Status list_of_run(const CheckpointOptions& options) {
                  one["problem"].get<std::string>());
       continue;
     }
-    fmt::print("{:<16} {:>12} {:>12} {:>12} {:>6}   {}\n", name, integer_in(one, "samples", 0),
-               one.contains("validation") ? fmt::format("{:.4f}", number_in(one, "validation", 0))
-                                          : "-",
-               bytes, one.contains("ranks") ? fmt::format("{}", integer_in(one, "ranks", 0)) : "-",
-               one["checksums"].get<bool>() ? "complete" : "complete, old format: no checksums");
+    fmt::print(
+        "{:<16} {:>12} {:>12} {:>12} {:>6}   {}\n", name, integer_in(one, "samples", 0),
+        one.contains("validation") ? fmt::format("{:.4f}", number_in(one, "validation", 0)) : "-",
+        bytes, one.contains("ranks") ? fmt::format("{}", integer_in(one, "ranks", 0)) : "-",
+        one["checksums"].get<bool>() ? "complete" : "complete, old format: no checksums");
   }
   return {};
 }
@@ -112,14 +114,13 @@ Status show_one(const CheckpointOptions& options) {
   std::int64_t parameters = 0;
   for (const TensorFiles* files : {&checkpoint.weights, &checkpoint.optimizer}) {
     for (const auto& [name, tensor] : files->tensors()) {
-      json["tensors"].push_back(
-          {{"name", name},
-           {"dtype", tensor.dtype},
-           {"shape", tensor.shape},
-           {"file", files->files()[tensor.file].path().filename().string()},
-           {"offset", tensor.offset},
-           {"bytes", tensor.bytes},
-           {"checksum", tensor_checksum(tensor)}});
+      json["tensors"].push_back({{"name", name},
+                                 {"dtype", tensor.dtype},
+                                 {"shape", tensor.shape},
+                                 {"file", files->files()[tensor.file].path().filename().string()},
+                                 {"offset", tensor.offset},
+                                 {"bytes", tensor.bytes},
+                                 {"checksum", tensor_checksum(tensor)}});
       std::int64_t elements = 1;
       for (const std::int64_t dim : tensor.shape) elements *= dim;
       if (files == &checkpoint.weights) parameters += elements;
@@ -133,10 +134,9 @@ Status show_one(const CheckpointOptions& options) {
   fmt::print("{}\nstep {}, next sample {}, {} parameters, {}{}\n\n", folder.string(),
              checkpoint.position.step, checkpoint.position.samples, with_commas(parameters),
              human_bytes(number_in(json, "bytes", 0)),
-             checkpoint.manifest
-                 ? fmt::format(", written by {} rank{}", checkpoint.manifest->ranks,
-                               checkpoint.manifest->ranks == 1 ? "" : "s")
-                 : ", old format: no checksums");
+             checkpoint.manifest ? fmt::format(", written by {} rank{}", checkpoint.manifest->ranks,
+                                               checkpoint.manifest->ranks == 1 ? "" : "s")
+                                 : ", old format: no checksums");
   fmt::print("{:<16}  {:<5} {:<16} {:>12}  {:<34} {}\n", "checksum", "type", "shape", "bytes",
              "file", "tensor");
   for (const Json& tensor : json["tensors"]) {
@@ -209,7 +209,9 @@ Status verify_all(const CheckpointOptions& options) {
       const Status status = verify_one(folder, threads, bytes);
       const double seconds = now() - began;
       if (!status.ok()) ++damaged;
-      Json one = {{"folder", folder.string()}, {"whole", status.ok()}, {"bytes", bytes},
+      Json one = {{"folder", folder.string()},
+                  {"whole", status.ok()},
+                  {"bytes", bytes},
                   {"seconds", seconds}};
       if (!status.ok()) one["problem"] = status.error().message;
       report.push_back(std::move(one));
@@ -247,7 +249,8 @@ void add_checkpoint(CLI::App& app, Action& action) {
   };
   add("list", "the checkpoints of a run, and whether each is complete", "folders of runs",
       "Example: quintet checkpoint list runs/first", list_of_run);
-  add("show", "step, files, tensors and checksums of one", "folder of a checkpoint, or of a run: its newest",
+  add("show", "step, files, tensors and checksums of one",
+      "folder of a checkpoint, or of a run: its newest",
       "Example: quintet checkpoint show runs/first/checkpoints/step-00000500", show_one);
   add("verify", "read checkpoints and compare every checksum",
       "folders of checkpoints, or of runs: all of theirs",

@@ -19,6 +19,8 @@ void add_plan(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_bench_checkpoint(CLI::App& bench, Action& action);
+void add_checkpoint(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);

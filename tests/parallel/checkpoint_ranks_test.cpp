@@ -162,7 +162,9 @@ TEST_P(OneRankTest, AWriteThatFailsOnOneRankFailsOnAll) {
     EXPECT_NE(saved.error().message.find("No space left"), std::string::npos);
     EXPECT_FALSE(writing->busy());
     world.barrier();
-    if (world.rank() == 0) EXPECT_EQ(newest_checkpoint(folder_ / "run")->step, 1);
+    if (world.rank() == 0) {
+      EXPECT_EQ(newest_checkpoint(folder_ / "run")->step, 1);
+    }
     world.barrier();
   }
   RunPosition position;
@@ -206,8 +208,8 @@ TEST(Worlds, GatherAndBroadcastAnyLength) {
   if (world.rank() == 0) {
     ASSERT_EQ(all.size(), static_cast<std::size_t>(world.size()));
     EXPECT_EQ(all[0], mine);
-    if (world.size() > 2) EXPECT_EQ(all[2], std::string(200003, 'c'));
-    if (world.size() > 1) EXPECT_EQ(all[1], "");
+    for (std::size_t r = 1; r < all.size(); ++r)
+      EXPECT_EQ(all[r].size(), r == 1 ? 0U : r * 100000 + 3);
   } else {
     EXPECT_TRUE(all.empty());
   }
@@ -218,8 +220,8 @@ TEST(Worlds, AgreeOnTheFirstFailure) {
   World& world = test_world();
   if (world.size() < 4) GTEST_SKIP() << "needs 4 ranks";
   EXPECT_TRUE(agree(world, {}).ok());
-  const Status status = agree(
-      world, world.rank() >= 2 ? Status(io_error("disk of {}", world.rank())) : Status());
+  const Status status =
+      agree(world, world.rank() >= 2 ? Status(io_error("disk of {}", world.rank())) : Status());
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kIo);
   EXPECT_EQ(status.error().message, "disk of 2");

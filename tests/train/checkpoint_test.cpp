@@ -6,12 +6,14 @@
 #include <fstream>
 #include <future>
 #include <limits>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
 #include "base/philox.h"
+#include "base/safetensors.h"
 #include "tests/support/crashing_store.h"
 #include "tests/support/faulty_store.h"
 #include "tests/support/small_state.h"
@@ -145,8 +147,7 @@ TEST_F(CheckpointTest, APowerCutAtAnyMomentLeavesTheOldOrTheNewOne) {
     std::int64_t operations = 1;
     for (std::int64_t cut = 0; cut <= operations; ++cut) {
       const TemporaryFolder folder, trash;
-      std::filesystem::copy(before.path(), folder.path(),
-                            std::filesystem::copy_options::recursive);
+      std::filesystem::copy(before.path(), folder.path(), std::filesystem::copy_options::recursive);
       CrashingStore store(cut == operations ? INT64_MAX : cut, trash.path());
       SaveOptions options;
       options.run_folder = folder.path();
@@ -159,7 +160,9 @@ TEST_F(CheckpointTest, APowerCutAtAnyMomentLeavesTheOldOrTheNewOne) {
         Status saved = writing.value()->save({4, 40, {}});
         if (saved.ok()) saved = writing.value()->finish();
         // Removing the old ones is all that may fail without a word but a warning.
-        if (!saved.ok()) EXPECT_EQ(saved.error().code, ErrorCode::kIo);
+        if (!saved.ok()) {
+          EXPECT_EQ(saved.error().code, ErrorCode::kIo);
+        }
       }
       if (cut == 0) {  // how many there are is known from a run in which all went well
         CrashingStore all(INT64_MAX, trash.path());
@@ -184,8 +187,9 @@ TEST_F(CheckpointTest, APowerCutAtAnyMomentLeavesTheOldOrTheNewOne) {
       }
       const std::int64_t step = loaded_step(folder.path());
       EXPECT_TRUE(step == 2 || step == 4) << "cut " << cut << " of " << operations;
-      if (step == 2)
+      if (step == 2) {
         EXPECT_EQ(tensors_of(checkpoint_at(folder.path(), 2).folder), old_bytes) << "cut " << cut;
+      }
       steps.insert(step);
       // The next run removes what this one left, and saves.
       ASSERT_TRUE(save(folder.path(), 5).ok()) << "cut " << cut;
@@ -366,9 +370,7 @@ TEST(Saving, AFailureIsHowTheRunEnds) {
   config.train.steps = 6;
   struct rlimit old {};
   ::getrlimit(RLIMIT_FSIZE, &old);
-  const struct rlimit small {
-    20000, old.rlim_max
-  };
+  const struct rlimit small { 20000, old.rlim_max };
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &small);
   const auto world = make_single_world();
@@ -502,8 +504,7 @@ TEST(Shares, CoverEverythingAndAreEven) {
     auto& mine = pieces[static_cast<std::size_t>(rank)];
     mine.push_back({0, 1, 0, 3000, rank % 2 * 500, 500, 1000, rank / 2 * 500000, 500000, 1});
     mine.push_back({1, 1, 0, 1, 0, 1000, 1000, 0, 1000, rank == 0 ? 1 : 0});
-    if (rank >= 4)
-      mine.push_back({2, 1, 0, 1500, 0, 1000, 1000, 0, 1500000, rank == 4 ? 1 : 0});
+    if (rank >= 4) mine.push_back({2, 1, 0, 1500, 0, 1000, 1000, 0, 1500000, rank == 4 ? 1 : 0});
   }
   std::map<std::int64_t, std::int32_t> writer;
   std::int64_t most = 0;
