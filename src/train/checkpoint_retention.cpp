@@ -42,6 +42,8 @@ Status remove_superfluous(const Path& run_folder, const Retention& retention, Fi
     const Path removed = set_aside_path(run_folder, "removed", step);
     QT_TRY(files.remove_folder(removed));
     QT_TRY(files.rename(checkpoint_at(run_folder, step).folder, removed));
+    // Else the disk might know of removed files before it knows of the new name.
+    QT_TRY(files.sync_folder(checkpoints_folder(run_folder)));
     QT_TRY(files.remove_folder(removed));
   }
   return {};

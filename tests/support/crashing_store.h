@@ -92,7 +92,8 @@ class CrashingStore final : public FileStore {
       for (std::size_t i = 0; i < files.size(); i += 2) std::filesystem::remove_all(files[i]);
       return dead(path);
     }
-    const Path kept = trash_ / std::to_string(operations_);
+    const Path kept =
+        trash_ / fmt::format("{}-{}", static_cast<const void*>(this), operations_.load());
     std::filesystem::rename(path, kept);
     const std::lock_guard lock(mutex_);
     undo_.push_back({path.parent_path(), [path, kept] { std::filesystem::rename(kept, path); }});

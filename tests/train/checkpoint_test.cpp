@@ -2,7 +2,6 @@
 // over; old formats are read.
 #include "train/checkpoint.h"
 
-#include <csignal>
 #include <fstream>
 #include <future>
 #include <limits>
@@ -10,8 +9,8 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
+#include "base/checksum.h"
 #include "base/philox.h"
 #include "base/safetensors.h"
 #include "tests/support/crashing_store.h"
@@ -192,7 +191,8 @@ TEST_F(CheckpointTest, APowerCutAtAnyMomentLeavesTheOldOrTheNewOne) {
       }
       steps.insert(step);
       // The next run removes what this one left, and saves.
-      ASSERT_TRUE(save(folder.path(), 5).ok()) << "cut " << cut;
+      CrashingStore next(INT64_MAX, trash.path());
+      ASSERT_TRUE(save(folder.path(), 5, next).ok()) << "cut " << cut;
       for (const auto& entry :
            std::filesystem::directory_iterator(checkpoints_folder(folder.path())))
         EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
@@ -361,22 +361,16 @@ TEST_F(CheckpointTest, WithoutRoomNothingIsBegun) {
   EXPECT_EQ(loaded_step(folder.path()), 3);
 }
 
-// A run whose disk is full trains to its end, says at once what failed, and ends with it.
+// A run that cannot save trains to its end, says at once what failed, and ends with it.
 TEST(Saving, AFailureIsHowTheRunEnds) {
   const TemporaryFolder folder;
   RunConfig config = smallest_run();
   config.output.folder = folder.path().string();
   config.output.save_every = 2;
   config.train.steps = 6;
-  struct rlimit old {};
-  ::getrlimit(RLIMIT_FSIZE, &old);
-  const struct rlimit small { 20000, old.rlim_max };
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  ::setrlimit(RLIMIT_FSIZE, &small);
+  std::ofstream(folder.path() / "checkpoints") << "a file where a folder should be";
   const auto world = make_single_world();
   const auto result = train(config, *world);
-  ::setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kIo);
   EXPECT_NE(result.error().message.find("3 checkpoints of this run could not be written"),
@@ -428,6 +422,36 @@ TEST(Loading, NamesAllThatDoesNotFit) {
                            "missing: tensor \"encoder.block.1", "and ", " more"}) {
     EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
   }
+}
+
+TEST(Loading, ReadsTheBlocksAroundWhatIsWanted) {
+  constexpr std::int64_t kBlock = 64;  // bytes
+  auto files = TensorFiles::open(kOldRun / "checkpoints/step-00000003", "model").value();
+  std::map<std::string, std::vector<std::uint64_t>> sums;
+  for (const auto& [name, tensor] : files.tensors()) {
+    std::string bytes(static_cast<std::size_t>(tensor.bytes), '\0');
+    ASSERT_TRUE(files.files()[tensor.file]
+                    .read_at(tensor.offset, std::as_writable_bytes(std::span(bytes)))
+                    .ok());
+    for (std::size_t at = 0; at < bytes.size(); at += kBlock)
+      sums[name].push_back(checksum(std::string_view(bytes).substr(at, kBlock)));
+  }
+  ASSERT_TRUE(files.check_blocks(kBlock, sums).ok());
+  std::vector<float> some(20), all(160 * 16);
+  ASSERT_TRUE(files.read("shared.weight", 1000, some).ok());
+  EXPECT_EQ(files.bytes_read(), 2 * kBlock);
+  ASSERT_TRUE(files.read("shared.weight", 0, all).ok());
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + 1000));
+  // Only who reads the damaged block sees it.
+  sums["shared.weight"][3] ^= 1;
+  ASSERT_TRUE(files.check_blocks(kBlock, sums).ok());
+  EXPECT_TRUE(files.read("shared.weight", 64, some).ok());
+  const Status damaged = files.read("shared.weight", 50, some);
+  ASSERT_FALSE(damaged.ok());
+  EXPECT_NE(damaged.error().message.find("\"shared.weight\" is damaged"), std::string::npos)
+      << damaged.error().message;
+  sums["shared.weight"].pop_back();
+  EXPECT_FALSE(files.check_blocks(kBlock, sums).ok());
 }
 
 TEST(Retention, KeepsTheNewestEveryNthAndTheBest) {
