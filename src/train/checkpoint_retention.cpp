@@ -16,9 +16,8 @@ std::vector<std::int64_t> superfluous(std::vector<Candidate> all, const Retentio
   std::vector<Candidate> best;
   for (const Candidate& c : all)
     if (c.validation && std::isfinite(*c.validation)) best.push_back(c);
-  // Of equals the newer one.
-  std::stable_sort(best.rbegin(), best.rend(), [](const Candidate& a, const Candidate& b) {
-    return *a.validation > *b.validation;
+  std::sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
+    return *a.validation != *b.validation ? *a.validation < *b.validation : a.step > b.step;
   });
   best.resize(std::min(best.size(), static_cast<std::size_t>(retention.best)));
   std::vector<std::int64_t> steps;
