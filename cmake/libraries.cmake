@@ -31,6 +31,8 @@ quintet_package(MPI libopenmpi-dev COMPONENTS CXX)
 quintet_package(fmt libfmt-dev)
 quintet_package(nlohmann_json nlohmann-json3-dev)
 quintet_package(CLI11 libcli11-dev)
+quintet_package(Eigen3 libeigen3-dev)
+quintet_package(SQLite3 libsqlite3-dev)
 # OpenBLAS in its OpenMP build, so that it shares our threads; Debian keeps it beside the others.
 quintet_system_library(openblas libopenblas-openmp-dev cblas.h
   openblas-openmp ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp)

@@ -13,7 +13,7 @@ program=(
   libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
   libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums
   libsqlite3-dev libeigen3-dev  # the laboratory: its store of runs, its models of time
-  iproute2                 # emulated clusters: network namespaces, delays and rates between them
+  iproute2                 # emulated clusters: network namespaces, links of a given bandwidth
 )
 test=(libgtest-dev libgmock-dev)
 package_tools=(file:file dpkg-shlibdeps:dpkg-dev)

@@ -35,3 +35,18 @@ quintet train --model mini --source 64 --micro-batch 8 --set data.kind=corpus --
 
 say "The same training under a dozen layouts: what each costs, and that all learn the same:"
 quintet sweep -n 4 examples/layouts.toml
+
+# Two nodes with a network of their own where that is allowed (root, iproute2), else two ranks of this machine.
+study=studies/demo.toml
+if $quintet cluster up --name demo --nodes 1 --bandwidth none >/dev/null 2>&1; then
+  $quintet cluster down --name demo >/dev/null
+  say "A study on two emulated nodes: what ZeRO 3 costs on a fast and on a slow network, measured in random order:"
+else
+  study=studies/demo-local.toml
+  say "A study on two ranks (emulated nodes need root and iproute2): every combination, three times, in random order:"
+fi
+rm -rf build/demo
+$quintet study run $study --out build/demo
+if $quintet study report --help >/dev/null 2>&1; then
+  $quintet study report build/demo
+fi

@@ -14,6 +14,8 @@ using Action = std::function<Status()>;
 
 void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
+void add_cluster(CLI::App& app, Action& action);
+void add_study(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
@@ -34,5 +36,11 @@ void add_data_import(CLI::App& data, Action& action);
 void add_data_generate(CLI::App& data, Action& action);
 void add_data_export(CLI::App& data, Action& action);
 void add_data_bench(CLI::App& data, Action& action);
+
+// The subcommands of `study`.
+void add_study_run(CLI::App& study, Action& action);
+void add_study_resume(CLI::App& study, Action& action);
+void add_study_status(CLI::App& study, Action& action);
+void add_study_analyse(CLI::App& study, Action& action);
 
 }  // namespace quintet

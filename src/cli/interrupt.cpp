@@ -21,6 +21,11 @@ const std::atomic<bool>& interrupt_flag() {
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // A closed terminal, but for those who asked to survive it (nohup).
+  struct sigaction hangup {};
+  if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) {
+    ::sigaction(SIGHUP, &action, nullptr);
+  }
   return interrupted;
 }
 

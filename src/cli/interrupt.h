@@ -1,4 +1,4 @@
-// Ctrl-C (SIGINT) and SIGTERM as a flag, for commands that save what they have done.
+// Ctrl-C (SIGINT), SIGTERM and SIGHUP as a flag, for commands that save what they have done.
 #pragma once
 
 #include <atomic>

@@ -1,20 +1,23 @@
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <new>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/caught.h"
 #include "cli/commands.h"
 #include "parallel/communicator.h"
+#include "parallel/outcome.h"
 
 namespace quintet {
 namespace {
 
 int report(const Error& error) {
-  // What all ranks of a run find at the same time is said once.
+  // What all ranks of a run find at the same time is said once; what was said by the ranks of a run
+  // that we started is not repeated.
+  if (error.message.empty()) return static_cast<int>(error.code);
   if (launcher_rank() == 0 || !all_ranks_find(error.code)) {
+    leave_outcome(error);
     fmt::print(stderr, "quintet: {}\n", error.message);
   } else {
     // A launcher ends all ranks when the first one ends badly: rank 0 must have said why.
@@ -37,7 +40,9 @@ int run(int argc, char** argv) {
   Action action;
   add_train(app, action);
   add_launch(app, action);
+  add_cluster(app, action);
   add_sweep(app, action);
+  add_study(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
@@ -78,11 +83,8 @@ int main(int argc, char** argv) {
   int code = 0;
   try {
     code = quintet::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    code = quintet::report({quintet::ErrorCode::kOutOfMemory, "the system refused memory"});
-  } catch (const std::exception& error) {
-    code = quintet::report({quintet::ErrorCode::kInternal,
-                            fmt::format("internal error, please report it: {}", error.what())});
+  } catch (...) {
+    code = quintet::report(quintet::error_of_exception());
   }
   if (code == 0) return 0;
   // Without the usual farewell, in which MPI would wait for ranks that may not come.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/run_options.h"
 
 namespace quintet {
@@ -27,11 +28,13 @@ Status sweep(const SweepOptions& options) {
       keep ? Path(options.folder)
            : std::filesystem::temp_directory_path() / fmt::format("quintet-sweep-{}", ::getpid());
   std::vector<SweepRow> rows;
+  const std::atomic<bool>& interrupted = interrupt_flag();
   Status status;
   for (std::size_t i = 0; i < layouts.size() && status.ok(); ++i) {
     fmt::print(stderr, "{}/{}  {}\n", i + 1, layouts.size(), layouts[i]);
-    auto row = run_layout(config, layouts[i], options.ranks,
-                          (folder / fmt::format("{:02}-{}", i + 1, layouts[i])).string());
+    auto row =
+        run_layout(config, layouts[i], options.ranks,
+                   (folder / fmt::format("{:02}-{}", i + 1, layouts[i])).string(), &interrupted);
     if (row.ok()) {
       rows.push_back(std::move(row).value());
     } else {

@@ -1,5 +1,7 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "train/agreement.h"
+#include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -12,9 +14,11 @@ void add_train(CLI::App& app, Action& action) {
       "On 4 ranks: quintet launch -n 4 -- train --tp 2 --zero 1  (or mpirun, or srun)");
   command->callback([options, &action] {
     action = [options]() -> Status {
-      const std::unique_ptr<World> world = join_world();
-      QT_ASSIGN(RunConfig config, options->load());
-      QT_ASSIGN(const TrainResult result, train(std::move(config), *world));
+      const RunSignals signals;  // may come while MPI is still starting
+      QT_ASSIGN(const std::unique_ptr<World> world, join_world());
+      Result<RunConfig> config = agree_on_config(options->load(), *world);
+      if (!config.ok()) return told_by_rank_0(config.error(), *world);
+      QT_ASSIGN(const TrainResult result, train(std::move(config).value(), *world));
       if (world->rank() != 0) return {};
       fmt::print("trained to step {}, final loss {:.4f}", result.steps, result.final_loss);
       if (result.optimal_loss > 0) {

@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include "base/caught.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "parallel/watchdog.h"
@@ -67,14 +68,18 @@ Status run(const VerifyGoldenOptions& options) {
   golden.target.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
   golden.layout = options.layout;
   golden.layout.whole_below = 0;  // models this small would else not be sharded at all
-  const std::unique_ptr<World> world = join_world();
+  QT_ASSIGN(const std::unique_ptr<World> world, join_world());
   QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
             Watchdog::start(*world, options.layout.timeout));
-  auto checked = check_golden(options.folder, golden, *world);
-  if (!checked.ok() && !all_ranks_find(checked.error().code)) {
-    watchdog->fail(checked.error().message);
-  }
-  QT_ASSIGN(const GoldenReport report, std::move(checked));
+  auto checked = [&]() -> Result<GoldenReport> {
+    try {
+      return check_golden(options.folder, golden, *world);
+    } catch (...) {
+      return error_of_exception();
+    }
+  }();
+  if (!checked.ok()) return watchdog->fail(checked.error());
+  const GoldenReport report = std::move(checked).value();
   const bool passed = world->minimum(world->rank() != 0 || report.passed() ? 1 : 0) == 1;
   watchdog->finish();
   if (world->rank() != 0) {

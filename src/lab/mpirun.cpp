@@ -1,16 +1,25 @@
 #include "lab/mpirun.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text.h"
+#include "lab/cluster.h"
+#include "parallel/outcome.h"
 
 namespace quintet {
 namespace {
@@ -23,13 +32,72 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-pid_t child = 0;
-volatile std::sig_atomic_t told_to_stop = 0;
+// Set by signals, for the one command that runs at a time.
+std::atomic<int> stops_wanted = 0, saves_wanted = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+class SignalsCounted {
+ public:
+  SignalsCounted() {
+    stops_wanted = 0;
+    saves_wanted = 0;
+    struct sigaction action {};
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      action.sa_handler =
+          kSignals[i] == SIGUSR1 ? [](int) { ++saves_wanted; } : [](int) { ++stops_wanted; };
+      ::sigaction(kSignals[i], &action, &before_[i]);
+    }
+  }
+  SignalsCounted(const SignalsCounted&) = delete;
+  SignalsCounted& operator=(const SignalsCounted&) = delete;
+  ~SignalsCounted() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+// An empty file that ranks on this host can leave their outcome in (parallel/outcome.h).
+class OutcomeFile {
+ public:
+  OutcomeFile() {
+    path_ = (std::filesystem::temp_directory_path() / "quintet-outcome-XXXXXX").string();
+    const int file = ::mkstemp(path_.data());
+    if (file >= 0) ::close(file);
+  }
+  OutcomeFile(const OutcomeFile&) = delete;
+  OutcomeFile& operator=(const OutcomeFile&) = delete;
+  ~OutcomeFile() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+  std::optional<Error> read() const {
+    std::ifstream file(path_);
+    int code = 0;
+    std::string message;
+    if (!(file >> code) || file.get() != '\n' || !std::getline(file, message, '\0')) return {};
+    return Error{static_cast<ErrorCode>(code),
+                 message.substr(0, message.find_last_not_of('\n') + 1)};
+  }
+
+ private:
+  std::string path_;
+};
+
+constexpr double kPollSeconds = 0.05;
+// For mpirun to end after the ranks have said why they do, and again after being asked to.
+constexpr double kPatience = 15;
 
 }  // namespace
 
 Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
                                              const std::vector<std::string>& arguments) {
+  if (!options.cluster.empty()) {
+    QT_ASSIGN(const Cluster cluster, find_cluster(options.cluster));
+    return cluster_mpirun_line(cluster, {options.ranks, options.ranks_per_node, options.threads},
+                               arguments);
+  }
   char self[4096] = {};
   if (::readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
     return io_error("cannot find out the path of this program: {}", std::strerror(errno));
@@ -37,7 +105,13 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.ranks);
   const bool oversubscribed = options.hosts.empty() && options.ranks * threads > cores;
-  std::vector<std::string> line = {"mpirun", "--quiet", "-n", std::to_string(options.ranks)};
+  std::vector<std::string> line;
+  // Some machines keep mpirun from other hosts by default; asked for hosts, it is to go there.
+  const char* launcher = std::getenv("OMPI_MCA_plm");
+  if (!options.hosts.empty() && launcher != nullptr && std::string(launcher) == "isolated") {
+    line = {"env", "-u", "OMPI_MCA_plm"};
+  }
+  line.insert(line.end(), {"mpirun", "--quiet", "-n", std::to_string(options.ranks)});
   const auto add = [&](std::initializer_list<std::string> words) {
     line.insert(line.end(), words);
   };
@@ -61,48 +135,90 @@ std::string shell_line(const std::vector<std::string>& words) {
   return join(shown, " ");
 }
 
-Status run_command(const std::vector<std::string>& line, const std::string& log) {
+namespace {
+
+pid_t start(const std::vector<std::string>& line, const std::string& log,
+            const OutcomeFile& outcome) {
   std::vector<char*> argv;
   for (const std::string& word : line) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  child = ::fork();
-  if (child < 0) return io_error("cannot start {}: {}", line[0], std::strerror(errno));
-  if (child == 0) {
-    std::signal(SIGINT, SIG_DFL);  // whoever started us may have them ignored
-    std::signal(SIGTERM, SIG_DFL);
-    if (!log.empty()) {
-      const int file = ::open(log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
-      ::dup2(file, STDOUT_FILENO);
-      ::dup2(file, STDERR_FILENO);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child != 0) return child;
+  // A group of its own: a terminal's Ctrl-C is for us, who know what to make of it. Reading the
+  // terminal would stop it there.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(127);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2})
+    std::signal(signal, SIG_DFL);  // whoever started us may have them ignored
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  if (!log.empty()) {
+    const int file = ::open(log.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
+    ::dup2(file, STDOUT_FILENO);
+    ::dup2(file, STDERR_FILENO);
+  }
+  ::setenv(kOutcomeVariable, outcome.path().c_str(), 1);
+  ::execvp(argv[0], argv.data());
+  fmt::print(stderr, "quintet: cannot start {}: {} (Debian: openmpi-bin)\n", line[0],
+             std::strerror(errno));
+  ::_exit(127);
+}
+
+// Waits for mpirun, and passes signals on.
+int wait_for(pid_t child, const OutcomeFile& outcome) {
+  int stops = 0, saves = 0, asked_to_end = 0;
+  double outcome_since = 0, first_stop = 0;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (stops_wanted != stops) {
+      stops = stops_wanted;
+      if (first_stop == 0) {
+        first_stop = now();
+        ::kill(child, SIGUSR2);  // mpirun passes it on to all ranks
+      } else if (now() > first_stop + 1) {
+        ::kill(child, SIGTERM);
+      }
     }
-    ::execvp(argv[0], argv.data());
-    fmt::print(stderr, "quintet: cannot start {}: {} (Debian: openmpi-bin)\n", line[0],
-               std::strerror(errno));
-    ::_exit(127);
+    if (saves_wanted != saves) {
+      saves = saves_wanted;
+      ::kill(child, SIGUSR1);
+    }
+    if (outcome_since == 0 && outcome.read()) outcome_since = now();
+    if (outcome_since > 0 && now() - outcome_since > kPatience * (asked_to_end + 1))
+      ::kill(child, asked_to_end++ == 0 ? SIGTERM : SIGKILL);
+    ::usleep(static_cast<useconds_t>(kPollSeconds * 1e6));
   }
-  // What ends us ends the run; a terminal's Ctrl-C reaches it by itself.
-  told_to_stop = 0;
-  const auto on_int = std::signal(SIGINT, [](int) { told_to_stop = 1; });
-  const auto on_term = std::signal(SIGTERM, [](int signal) {
-    told_to_stop = 1;
-    ::kill(child, signal);
-  });
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  std::signal(SIGINT, on_int);
-  std::signal(SIGTERM, on_term);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+CommandEnd run_to_end(const std::vector<std::string>& line, const std::string& log) {
+  const OutcomeFile outcome;
+  const SignalsCounted signals;
+  const pid_t child = start(line, log, outcome);
+  if (child < 0) return {io_error("cannot start {}: {}", line[0], std::strerror(errno)), false};
+  const int code = wait_for(child, outcome);
   if (code == 0) return {};
-  // Whatever code mpirun then makes of it.
-  if (told_to_stop != 0 || code == 130) return make_error(ErrorCode::kInterrupted, "interrupted");
-  if (code == 127) return make_error(ErrorCode::kIo, "{} could not be started", line[0]);
-  // mpirun passes on the first rank's code, or 128 + the signal that killed it.
-  if (code > 128) {
-    return make_error(ErrorCode::kPeerLost, "a rank was killed by signal {} ({})", code - 128,
-                      ::strsignal(code - 128));
+  // The ranks know the first cause; what mpirun's code says depends on which of them it saw first.
+  if (auto said = outcome.read()) return {std::move(said), log.empty()};
+  if (code == 127) return {io_error("{} could not be started", line[0]), false};
+  if (stops_wanted != 0) {
+    return {make_error(ErrorCode::kInterrupted, "interrupted, without saving"), false};
   }
-  return make_error(static_cast<ErrorCode>(code), "the run ended with exit code {}", code);
+  // mpirun passes on the first rank's code, or 128 + the signal that killed it.
+  if (code > 128 && code != static_cast<int>(ErrorCode::kInterrupted)) {
+    return {make_error(ErrorCode::kPeerLost, "a rank was killed by signal {} ({})", code - 128,
+                       ::strsignal(code - 128)),
+            false};
+  }
+  return {make_error(static_cast<ErrorCode>(code), "the run ended with exit code {}", code), false};
+}
+
+Status run_command(const std::vector<std::string>& line, const std::string& log) {
+  const CommandEnd end = run_to_end(line, log);
+  return end.error ? Status(*end.error) : Status();
 }
 
 }  // namespace quintet

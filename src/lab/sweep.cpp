@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "base/files.h"
-#include "base/json.h"
 #include "base/text.h"
-#include "lab/mpirun.h"
+#include "lab/measured_run.h"
+#include "lab/study_file.h"
 
 namespace quintet {
 namespace {
@@ -21,39 +20,6 @@ std::vector<std::string> words_of(const std::string& text, char separator) {
     begin = end + 1;
   }
   return words;
-}
-
-// Everything about a run that can go wrong after its settings were read.
-Status train_under(const RunConfig& config, std::int64_t ranks, const std::string& folder,
-                   SweepRow& row) {
-  QT_TRY(make_directories(folder));
-  RunConfig copy = config;
-  copy.output.folder = folder;
-  const std::string file = folder + "/run.toml", log = folder + "/log.txt";
-  QT_TRY(write_file(file, config_to_toml(copy.fields(), false)));
-  QT_ASSIGN(const auto line,
-            mpirun_line({static_cast<int>(ranks),
-                         static_cast<int>(std::max<std::int64_t>(config.train.threads, 1)), ""},
-                        {"train", file}));
-  if (const Status status = run_command(line, log); !status.ok()) {
-    const auto said = read_file(log);
-    const auto lines = words_of(said.ok() ? said.value() : "", '\n');
-    const auto reason = std::find_if(lines.begin(), lines.end(), [](const std::string& text) {
-      return text.rfind("quintet: ", 0) == 0;
-    });
-    return make_error(status.error().code, "{}",
-                      reason == lines.end() ? status.error().message : reason->substr(9));
-  }
-  QT_ASSIGN(const std::string summary, read_file(folder + "/summary.json"));
-  QT_ASSIGN(row.run, RunSummary::from_json(summary, folder + "/summary.json"));
-  QT_ASSIGN(const std::string metrics, read_file(folder + "/metrics.jsonl"));
-  for (const std::string& text : words_of(metrics, '\n')) {
-    const auto line = parse_json(text, folder + "/metrics.jsonl");
-    if (line.ok() && line.value().is_object()) {
-      row.losses.push_back(number_in(line.value(), "loss", std::nan("")));
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -83,32 +49,39 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
     const bool has_section = word.find('.') < word.find('=');
     QT_TRY(parse_assignment(has_section ? word : "parallel." + word, values));
   }
-  const std::int64_t global_batch = config.batch.micro_batch * config.batch.accumulate;
   RunConfig changed = config;
   QT_TRY(apply_config(values, changed.fields()));
-  QT_ASSIGN(const Grid grid, make_grid(ranks, changed.parallel));
-  const std::int64_t at_once = changed.batch.micro_batch * grid.dp;
-  if (global_batch % at_once != 0) {
-    return usage_error(
-        "a global batch of {} (batch.micro_batch x batch.accumulate on one rank) is not a multiple "
-        "of {} data ranks x {} sequences",
-        global_batch, grid.dp, changed.batch.micro_batch);
-  }
-  changed.batch.accumulate = global_batch / at_once;
+  QT_TRY(keep_global_batch(changed, config.batch.micro_batch * config.batch.accumulate, ranks));
   QT_TRY(step_options(changed, ranks));
   return changed;
 }
 
 Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings,
-                            std::int64_t ranks, const std::string& folder) {
+                            std::int64_t ranks, const std::string& folder,
+                            const std::atomic<bool>* interrupted) {
   SweepRow row;
   row.settings = settings;
   if (settings.rfind("ranks=1", 0) == 0) ranks = 1;
-  const Result<RunConfig> changed = with_layout(config, settings, ranks);
-  const Status status =
-      changed.ok() ? train_under(changed.value(), ranks, folder, row) : Status(changed.error());
-  if (!status.ok() && status.error().code == ErrorCode::kInterrupted) return status.error();
-  if (!status.ok()) row.failure = status.error().message;
+  Result<RunConfig> changed = with_layout(config, settings, ranks);
+  if (!changed.ok()) {
+    row.failure = changed.error().message;
+    return row;
+  }
+  changed.value().output.checkpoints = false;
+  changed.value().train.threads = std::max<std::int64_t>(config.train.threads, 1);
+  RunPlace place;
+  place.ranks_per_node = ranks;
+  RunLimits limits;
+  limits.interrupted = interrupted;
+  const RunOutcome outcome = run_measured(place, changed.value(), folder, limits);
+  if (outcome.run.ok()) {
+    row.run = outcome.run.value().summary;
+    row.losses = outcome.run.value().losses;
+  } else if (outcome.run.error().code == ErrorCode::kInterrupted) {
+    return outcome.run.error();
+  } else {
+    row.failure = outcome.run.error().message;
+  }
   return row;
 }
 

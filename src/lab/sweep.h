@@ -1,7 +1,9 @@
-// The same training under many layouts, side by side: what each costs in time, memory and bytes,
-// and that all learn the same.
+// The smallest study: the same training under a list of layouts, once each, side by side: what each
+// costs in time, memory and bytes, and that all learn the same. Rows run as a study's do
+// (measured_run.h); what is asked over many factors, with repeats and a store, is a study.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,7 +34,8 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
 // Trains under one layout, in a process of its own for each rank, with files in `folder`. What goes
 // wrong is the row's failure; only an interruption, which is meant for the sweep, is an error.
 Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings,
-                            std::int64_t ranks, const std::string& folder);
+                            std::int64_t ranks, const std::string& folder,
+                            const std::atomic<bool>* interrupted = nullptr);
 
 // Fills in each row's distance to the first.
 void compare_losses(std::vector<SweepRow>& rows);

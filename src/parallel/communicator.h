@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@
 #include "program/ops/collectives.h"
 
 namespace quintet {
+
+// Thrown when a transfer fails underneath us: a peer has gone, or the network. Hardly ever the
+// first cause of anything.
+class CommunicationFailure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // An operation on fixed buffers that can be started again and again.
 class Transfer {
@@ -87,8 +94,9 @@ class World {
 };
 
 // The world this process was started in: by mpirun, srun or another MPI launcher, or alone. MPI is
-// initialised once and finalised with the process.
-std::unique_ptr<World> join_world();
+// initialised once and finalised with the process. Fails where a launcher started several processes
+// that MPI does not bring together: each would take itself for the whole run.
+Result<std::unique_ptr<World>> join_world();
 // This process's rank as its launcher's environment has it, before MPI is initialised; 0 where it
 // is alone.
 std::int32_t launcher_rank();

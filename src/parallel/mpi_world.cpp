@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include <fmt/format.h>
 #include <mpi.h>
 #include <omp.h>
 #include <sched.h>
@@ -15,16 +16,22 @@
 #include "parallel/communicator.h"
 #include "parallel/mpi_algorithms.h"
 
-// MPI's own errors end the process (its default handler); a call that returns has succeeded, or our
-// arguments were wrong.
-#define QT_MPI(call)                                          \
-  do {                                                        \
-    const int qt_mpi_code = (call);                           \
-    QT_CHECK(qt_mpi_code == MPI_SUCCESS, "{} failed", #call); \
+// A call that fails does so because a peer or the network has gone.
+#define QT_MPI(call)                                                          \
+  do {                                                                        \
+    const int qt_mpi_code = (call);                                           \
+    if (qt_mpi_code != MPI_SUCCESS) communication_failed(#call, qt_mpi_code); \
   } while (false)
 
 namespace quintet {
 namespace {
+
+[[noreturn]] void communication_failed(const std::string& call, int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommunicationFailure(fmt::format("{} failed: {}", call.substr(0, call.find('(')), text));
+}
 
 int narrow(std::int64_t value) {
   QT_CHECK(value >= 0 && value <= std::numeric_limits<int>::max(), "{} elements in one message",
@@ -420,32 +427,60 @@ class MpiWorld final : public World {
   std::int32_t size_ = 1, rank_ = 0;
 };
 
+int number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+// The ranks that SLURM started together with this one; 0 where it started none. A batch script, in
+// which a process is one of its own, has the job's number of tasks in its environment, too.
+int slurm_tasks() {
+  if (std::getenv("SLURM_PROCID") == nullptr) return 0;
+  if (std::getenv("SLURM_STEP_NUM_TASKS") != nullptr)
+    return number_in_environment("SLURM_STEP_NUM_TASKS");
+  const bool batch_script =
+      std::getenv("SLURM_JOB_ID") != nullptr && std::getenv("SLURM_STEP_ID") == nullptr;
+  return batch_script ? 0 : number_in_environment("SLURM_NTASKS");
+}
+
 // Launchers tell the number of ranks in the environment; without one this process is alone, and MPI
 // stays out of it.
 bool started_by_a_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"}) {
     if (std::getenv(name) != nullptr) return true;
   }
-  const char* tasks = std::getenv("SLURM_NTASKS");
-  return tasks != nullptr && std::getenv("SLURM_PROCID") != nullptr && std::atoi(tasks) > 1;
+  return slurm_tasks() > 1;
 }
 
 }  // namespace
 
-std::unique_ptr<World> join_world() {
+Result<std::unique_ptr<World>> join_world() {
   if (!started_by_a_launcher()) return make_single_world();
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
     int provided = 0;
     QT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+    // Failures are ours to report; communicators made from this one inherit that.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     std::atexit([] {
       int finalized = 0;
       MPI_Finalized(&finalized);
       if (finalized == 0) MPI_Finalize();
     });
   }
-  return std::make_unique<MpiWorld>(MPI_COMM_WORLD);
+  auto world = std::make_unique<MpiWorld>(MPI_COMM_WORLD);
+  const int told = std::max({number_in_environment("OMPI_COMM_WORLD_SIZE"),
+                             number_in_environment("PMI_SIZE"), slurm_tasks()});
+  if (world->size() == 1 && told > 1) {
+    return usage_error(
+        "this process is one of {} that were started together, and MPI finds it alone: the "
+        "launcher "
+        "and this program's MPI do not know each other. Under SLURM use srun --mpi=pmix (srun "
+        "--mpi=list names what there is), or mpirun",
+        told);
+  }
+  return std::unique_ptr<World>(std::move(world));
 }
 
 std::int32_t launcher_rank() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "parallel/activity.h"
 #include "parallel/communicator.h"
 #include "program/backend.h"
 #include "program/op_decl.h"
@@ -41,6 +42,9 @@ class Executor {
   // Whether timings() are wanted. A device that replays its step as a whole measures no ops unless
   // asked, and leaves the timings zero.
   virtual void measure_ops(bool) {}
+  // Tells which op it is at, for the watchdog; the object must outlive it. A device whose steps the
+  // host only starts does not know.
+  virtual void report_to(Activity&) {}
   // What the last run spent its time on, by op, and when it began, on the steady clock.
   virtual std::span<const OpTiming> timings() const = 0;
   virtual double began() const = 0;

@@ -19,6 +19,13 @@ std::string event(std::int32_t rank, int thread, std::string_view name, std::str
 
 }  // namespace
 
+std::string op_title(const Program& program, OpId id) {
+  const Op& op = program.ops[static_cast<std::size_t>(id)];
+  std::string name(name_of(op.kind));
+  if (op.tag.unit >= 0) name += " " + program.units[static_cast<std::size_t>(op.tag.unit)].name;
+  return name;
+}
+
 std::string trace_events(const Program& program, const Backend& backend,
                          std::span<const OpTiming> timings, std::int64_t step, double began,
                          double data_wait) {
@@ -32,11 +39,7 @@ std::string trace_events(const Program& program, const Backend& backend,
     const Op& op = program.ops[i];
     const OpTiming& t = timings[i];
     const auto thread = static_cast<int>(op.stream);
-    std::string name(name_of(op.kind));
-    if (op.tag.unit >= 0) {
-      name += ' ';
-      name += program.units[static_cast<std::size_t>(op.tag.unit)].name;
-    }
+    const std::string name = op_title(program, static_cast<OpId>(i));
     std::string args =
         fmt::format(R"("step":{},"op":{},"phase":"{}")", step, i, name_of(op.tag.phase));
     if (op.tag.micro_batch >= 0) args += fmt::format(R"(,"micro-batch":{})", op.tag.micro_batch);

@@ -11,6 +11,9 @@
 
 namespace quintet {
 
+// "attention decoder.3": what an op is called in time lines and messages.
+std::string op_title(const Program& program, OpId id);
+
 // The events of one step, measured or simulated, as JSON objects with a comma after each.
 // `timings` by op; `began`: when the step began, in seconds of the trace's clock; `data_wait`:
 // seconds before that.

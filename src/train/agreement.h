@@ -1,25 +1,27 @@
-// What one rank finds, all ranks hear: so that all go on or all end, with the same error.
+// Before a run starts, its ranks compare what they were told. Ranks that differ (another file on
+// another node, other arguments, another version) would train something that nobody asked for, or
+// wait for each other for ever.
 #pragma once
 
 #include <string>
 
-#include "base/result.h"
 #include "parallel/communicator.h"
+#include "train/run_config.h"
 
 namespace quintet {
 
-// Success if all ranks have it; else the failure of the lowest rank that has one, on all of them.
+// Gives every rank its configuration back if all ranks have the same, and otherwise all of them the
+// same error: a rank's own, where it has none, or what differs. Compared are all keys but
+// train.threads, the program's version, the model's shape and the corpus's manifest.
 // Called by all ranks together.
-inline Status agree(World& world, const Status& mine) {
-  if (world.minimum(mine.ok() ? 1 : 0) == 1) return {};
-  const auto texts = world.gather(
-      mine.ok() ? std::string()
-                : fmt::format("{} {}", static_cast<int>(mine.error().code), mine.error().message));
-  std::string first;
-  for (std::size_t r = 0; r < texts.size() && first.empty(); ++r) first = texts[r];
-  first = world.broadcast(first);
-  const std::size_t space = first.find(' ');
-  return Error{static_cast<ErrorCode>(std::stoi(first.substr(0, space))), first.substr(space + 1)};
-}
+Result<RunConfig> agree_on_config(Result<RunConfig> mine, World& world);
+
+// The same for any text: an error that names the first rank whose text differs from rank 0's, by
+// lines.
+Status agree_on_text(const std::string& mine, const std::string& what, World& world);
+
+// For an error that all ranks have: it is rank 0's to tell. The others get it without its message,
+// after a moment: a launcher ends all ranks when the first one ends badly.
+Error told_by_rank_0(const Error& error, const World& world);
 
 }  // namespace quintet

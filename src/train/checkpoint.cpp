@@ -9,7 +9,7 @@
 #include "base/index.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "train/agreement.h"
+#include "train/shared_status.h"
 
 namespace quintet {
 namespace {

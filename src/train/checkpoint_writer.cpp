@@ -12,7 +12,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "train/agreement.h"
+#include "train/shared_status.h"
 
 namespace quintet {
 namespace {

@@ -52,6 +52,9 @@ void TrainSection::list(FieldList& fields) {
   fields.add("threads", threads,
              "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
              between(0, 1024));
+  fields.add("max_hours", max_hours,
+             "hours after which the run saves and stops (exit code 130), to be resumed; 0: none",
+             at_least(0));
 }
 
 void OutputSection::list(FieldList& fields) {

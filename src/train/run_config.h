@@ -41,6 +41,7 @@ struct TrainSection {
   std::string device = "cpu";
   bool graph = true;
   std::int64_t threads = 0;
+  double max_hours = 0;
   void list(FieldList& fields);
 };
 

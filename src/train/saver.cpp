@@ -30,7 +30,6 @@ Result<Saver> Saver::create(const OutputSection& output, const T5Config& model,
   QT_ASSIGN(saver.writer_, CheckpointWriter::create(
                                state, executor, world, std::move(options),
                                {{"config.json", to_hf_config(model)}, {"run.toml", run_toml}}));
-  saver.every_ = output.save_every;
   saver.reports_ = world.rank() == 0;
   return saver;
 }
@@ -49,11 +48,10 @@ Status Saver::note(const Status& status) {
   return {};
 }
 
-Status Saver::after_step(const RunPosition& position, bool last) {
+Status Saver::after_step(const RunPosition& position, bool due, bool last) {
   if (!writer_) return {};
   QT_TRY(note(writer_->poll()));
-  const bool due = every_ > 0 && position.step % every_ == 0;
-  if (due || last) QT_TRY(note(writer_->save(position)));
+  if (due) QT_TRY(note(writer_->save(position)));
   if (!last) return {};
   QT_TRY(note(writer_->finish()));
   if (failures_ == 0) return {};

@@ -23,10 +23,10 @@ class Saver {
                               const std::string& run_toml, const ModelState& state,
                               Executor& executor, World& world);
 
-  // After every step. Saves when that is due; with `last` waits until all is durable, and fails if
+  // After every step. Saves where that is due; with `last` waits until all is durable, and fails if
   // any checkpoint of the run could not be written. Weights that are not finite are an error at
   // once.
-  Status after_step(const RunPosition& position, bool last);
+  Status after_step(const RunPosition& position, bool due, bool last);
   // Before a run ends for another reason: what is being written is completed.
   void complete();
 
@@ -35,7 +35,6 @@ class Saver {
   Status note(const Status& status);
 
   std::unique_ptr<CheckpointWriter> writer_;  // null: saves nothing
-  std::int64_t every_ = 0;
   bool reports_ = false;
   std::int64_t failures_ = 0;
   std::optional<Error> first_failure_;

@@ -1,10 +1,10 @@
 #include "train/trainer.h"
 
 #include <cmath>
-#include <csignal>
 #include <memory>
 #include <optional>
 
+#include "base/caught.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -15,41 +15,18 @@
 #include "runtime/dry_run.h"
 #include "runtime/executor.h"
 #include "runtime/trace.h"
+#include "train/agreement.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
 #include "train/fit.h"
+#include "train/injected_fault.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
+#include "train/run_signals.h"
 #include "train/saver.h"
 
 namespace quintet {
 namespace {
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-// While alive, SIGINT and SIGTERM ask for a stop instead of ending the process. A second one ends
-// it.
-class StopOnSignal {
- public:
-  StopOnSignal() {
-    stop_requested = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { stop_requested = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    ::sigaction(SIGINT, &action, &old_int_);
-    ::sigaction(SIGTERM, &action, &old_term_);
-  }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-  ~StopOnSignal() {
-    ::sigaction(SIGINT, &old_int_, nullptr);
-    ::sigaction(SIGTERM, &old_term_, nullptr);
-  }
-
- private:
-  struct sigaction old_int_ {
-  }, old_term_{};
-};
 
 // Making a batch takes a small part of a step: two threads keep ahead.
 constexpr int kDataThreads = 2;
@@ -156,135 +133,238 @@ void announce(const StepOptions& options, const ModelState& state, const DryRun&
   }
 }
 
-Result<TrainResult> train_watched(RunConfig& config, World& world, Watchdog& watchdog) {
-  const bool reports = world.rank() == 0;
-  // 1. Compile the step, make the device and the data ready.
-  QT_ASSIGN(const StepOptions options, step_options(config, world.size()));
-  QT_TRY(prove(options, world));
-  const Program program = compile_step(options, world.rank());
-  const DryRun plan = dry_run(program);
-  QT_ASSIGN(const auto executor,
-            make_fitting_executor(program, options, world, saving_bytes(config.output, options)));
-  QT_ASSIGN(const Data data, open_data(config, options));
-  ModelState state(*executor, world, options.model);
-  QT_ASSIGN(const RunPosition start, starting_position(config.output, world, state));
-  const std::int64_t first_step = start.step;
-  if (first_step == 0) state.initialise(static_cast<std::uint64_t>(config.train.seed));
-  std::optional<MetricsFile> metrics_file;
-  if (reports && !config.output.folder.empty()) {
-    QT_ASSIGN(metrics_file, MetricsFile::open(config.output.folder, first_step));
-  }
-  QT_TRY(prepare_trace(config, first_step, reports));
-  Ledger ledger(world, options.grid, program, executor->backend(),
-                {config.output.trace, first_step + config.output.trace_first,
-                 std::min(config.output.trace_steps,
-                          config.train.steps - first_step - config.output.trace_first + 1)},
-                config.output.summary_skip);
-  QT_ASSIGN(Saver saver,
-            Saver::create(config.output, options.model, config_to_toml(config.fields(), false),
-                          state, *executor, world));
-  if (reports) announce(options, state, plan);
+// A run, from its configuration to its last checkpoint. Everything it holds outlives a failure, so
+// that the watchdog hears of it before anything is taken down that other ranks still use.
+class Run {
+ public:
+  Run(RunConfig config, World& world, Watchdog& watchdog)
+      : config_(std::move(config)),
+        world_(world),
+        watchdog_(watchdog),
+        reports_(world.rank() == 0),
+        keeps_files_(!config_.output.folder.empty()),
+        saves_(keeps_files_ && config_.output.checkpoints) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { watchdog_.name_ops(nullptr); }
 
-  // 2. Train.
-  const StopOnSignal signals;
-  std::optional<Progress> progress;
-  if (reports) {
-    progress.emplace(config.train.steps, config.output.log_every,
-                     static_cast<double>(plan.arena_bytes));
+  Result<TrainResult> train() {
+    QT_TRY(prepare());
+    const Status trained = train_steps();
+    if (progress_) progress_->finish();
+    QT_TRY(trained);
+    return finish();
   }
-  Prefetcher batches(*data.source,
-                     [share = options.batches(), dp = program.place.dp, &start](std::int64_t n) {
-                       return start.samples + share.first_sample_of(n, dp);
-                     },
-                     {options.batch.micro_batch, options.batch.source, options.batch.target,
-                      kDataThreads, static_cast<int>(config.data.prefetch)});
-  TrainResult result;
-  result.optimal_loss = data.optimal_loss;
-  double tail_loss = 0;
-  std::int64_t tail_steps = 0;
-  const auto feed_step = [&]() -> Status {
-    for (std::int32_t m = 0; m < options.accumulate; ++m) {
-      QT_ASSIGN(const Batch* batch, batches.next());
-      QT_TRY(feed(*executor, m, *batch, options));
-    }
-    return {};
-  };
-  double waited = now();
-  Status fed;
-  if (first_step < config.train.steps) fed = feed_step();
-  waited = now() - waited;
-  for (std::int64_t step = first_step + 1; step <= config.train.steps; ++step) {
-    watchdog.set_step(step);
-    QT_TRY(fed);
-    const double rate = learning_rate(config.schedule, step, config.train.steps);
-    const double began = now();
-    QT_TRY(start_step(*executor, step, rate));
-    // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
-    // so is the next step's. On the CPU this one is over by now.
-    const double started = now();
-    if (step < config.train.steps) fed = feed_step();
-    const double feeding = executor->runs_beside_host() ? 0 : now() - started;
-    QT_ASSIGN(const StepResult outcome, finish_step(*executor));
-    if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
-      if (progress) progress->finish();
-      saver.complete();
-      return not_finite(step, outcome, config.output);
-    }
-    const double ran = now() - began - feeding;
-    QT_TRY(ledger.step(step, executor->began(), executor->timings(), waited, ran));
-    const auto tokens =
-        static_cast<double>(options.global_batch() * (options.batch.source + options.batch.target));
-    const double flops =
-        static_cast<double>(options.global_batch()) *
-        flops_per_sequence(options.model, options.batch.source, options.batch.target);
-    const StepMetrics metrics{step, outcome.loss, outcome.z_loss, outcome.grad_norm,
-                              rate, waited + ran, waited,         tokens,
-                              flops};
-    waited = feeding;
-    if (progress) progress->step(metrics);
-    if (metrics_file) QT_TRY(metrics_file->append(metrics));
-    result.steps = step;
-    if (step > config.train.steps - std::max<std::int64_t>(config.train.steps / 10, 1)) {
-      tail_loss += outcome.loss;
-      ++tail_steps;
-    }
 
-    // 3. Save: when due, at the end, and when any rank was asked to stop.
-    const bool stop = world.minimum(stop_requested != 0 ? 0 : 1) == 0;
-    const bool last = step == config.train.steps || stop;
-    QT_TRY(saver.after_step(
-        {step, start.samples + (step - first_step) * options.global_batch(), {}}, last));
-    if (stop && step != config.train.steps) {
-      if (progress) progress->finish();
-      return make_error(ErrorCode::kInterrupted, "stopped after step {}{}", step,
-                        config.output.folder.empty() || !config.output.checkpoints
-                            ? ""
-                            : "; continue with output.resume=true");
+ private:
+  Status prepare();
+  Status train_steps();
+  Status train_step(std::int64_t step);
+  Status feed_step();
+  Status save(std::int64_t step, bool due, bool last);
+  Result<TrainResult> finish();
+  void doing(const char* what, bool waiting = false) {
+    watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
+  }
+  // For the small things that all ranks do together between two steps.
+  void comparing() {
+    watchdog_.activity().enter("comparing notes with the other ranks", true,
+                               Activity::Patience::kStep);
+  }
+
+  RunConfig config_;
+  World& world_;
+  Watchdog& watchdog_;
+  const bool reports_, keeps_files_, saves_;
+  const double began_ = now();
+
+  StepOptions options_;
+  Program program_;
+  DryRun plan_;
+  std::unique_ptr<Executor> executor_;
+  Data data_;
+  std::optional<ModelState> state_;
+  RunPosition start_;
+  std::optional<MetricsFile> metrics_file_;
+  std::optional<Ledger> ledger_;
+  std::optional<Saver> saver_;
+  std::optional<Progress> progress_;
+  std::optional<Prefetcher> batches_;
+
+  Status fed_;         // of the step to come
+  double waited_ = 0;  // for its data
+  TrainResult result_;
+  double tail_loss_ = 0;
+  std::int64_t tail_steps_ = 0;
+};
+
+// Compiles the step, makes the device and the data ready.
+Status Run::prepare() {
+  doing("compiling the step");
+  QT_ASSIGN(options_, step_options(config_, world_.size()));
+  doing("proving that the ranks' programs fit together");
+  QT_TRY(prove(options_, world_));
+  program_ = compile_step(options_, world_.rank());
+  watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
+  plan_ = dry_run(program_);
+  doing("making the device ready");
+  QT_ASSIGN(executor_, make_fitting_executor(program_, options_, world_,
+                                             saving_bytes(config_.output, options_)));
+  executor_->report_to(watchdog_.activity());
+  QT_ASSIGN(data_, open_data(config_, options_));
+  state_.emplace(*executor_, world_, options_.model);
+  doing("loading weights");
+  QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
+  if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  if (reports_ && keeps_files_) {
+    QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
+  }
+  QT_TRY(prepare_trace(config_, start_.step, reports_));
+  ledger_.emplace(
+      world_, options_.grid, program_, executor_->backend(),
+      TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
+                   std::min(config_.output.trace_steps,
+                            config_.train.steps - start_.step - config_.output.trace_first + 1)},
+      config_.output.summary_skip);
+  QT_ASSIGN(saver_,
+            Saver::create(config_.output, options_.model, config_to_toml(config_.fields(), false),
+                          *state_, *executor_, world_));
+  if (reports_) {
+    announce(options_, *state_, plan_);
+    progress_.emplace(config_.train.steps, config_.output.log_every,
+                      static_cast<double>(plan_.arena_bytes));
+  }
+  batches_.emplace(
+      *data_.source,
+      [share = options_.batches(), dp = program_.place.dp, first = start_.samples](std::int64_t n) {
+        return first + share.first_sample_of(n, dp);
+      },
+      PrefetchOptions{options_.batch.micro_batch, options_.batch.source, options_.batch.target,
+                      kDataThreads, static_cast<int>(config_.data.prefetch)});
+  result_.optimal_loss = data_.optimal_loss;
+  return {};
+}
+
+Status Run::feed_step() {
+  doing("waiting for data");
+  for (std::int32_t m = 0; m < options_.accumulate; ++m) {
+    QT_ASSIGN(const Batch* batch, batches_->next());
+    QT_TRY(feed(*executor_, m, *batch, options_));
+  }
+  return {};
+}
+
+Status Run::train_steps() {
+  const double asked = now();
+  if (start_.step < config_.train.steps) fed_ = feed_step();
+  waited_ = now() - asked;
+  for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
+    QT_TRY(train_step(step));
+
+    // Saves when due, at the end, and when any rank was asked to.
+    const bool last = step == config_.train.steps;
+    const double hours = (now() - began_) / 3600;
+    comparing();
+    const Request request =
+        agree_on_request(world_, config_.train.max_hours > 0 && hours >= config_.train.max_hours);
+    const bool stop = request == Request::kStop || request == Request::kTimeUp;
+    const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
+    QT_TRY(save(step, last || due || request != Request::kNothing, last || stop));
+    if (!saves_ && request == Request::kSave && reports_)
+      log_warning("asked to save at step {}, and this run writes no checkpoints", step);
+    if (stop && !last) {
+      return make_error(ErrorCode::kInterrupted, "stopped after step {}{}{}", step,
+                        request == Request::kTimeUp ? fmt::format(": train.max_hours = {} are over",
+                                                                  config_.train.max_hours)
+                                                    : "",
+                        saves_ ? "; continue with output.resume=true"
+                               : "; nothing was saved: this run writes no checkpoints");
     }
   }
-  if (progress) progress->finish();
-  result.final_loss = tail_steps > 0 ? tail_loss / static_cast<double>(tail_steps) : 0;
-  result.summary = ledger.close(*executor);
-  result.summary.model = options.model.name;
-  result.summary.layout = layout_name(options);
-  result.summary.steps = result.steps;
-  result.summary.final_loss = result.final_loss;
-  if (reports && !config.output.folder.empty()) {
-    QT_TRY(write_file(Path(config.output.folder) / "summary.json", result.summary.to_json()));
+  return {};
+}
+
+Status Run::train_step(std::int64_t step) {
+  watchdog_.begin_step(step);
+  QT_TRY(fed_);
+  const double rate = learning_rate(config_.schedule, step, config_.train.steps);
+  const double began = now();
+  watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
+  inject_fault(world_.rank(), step);
+  QT_TRY(start_step(*executor_, step, rate));
+  // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
+  // so is the next step's. On the CPU this one is over by now.
+  const double started = now();
+  if (step < config_.train.steps) fed_ = feed_step();
+  const double feeding = executor_->runs_beside_host() ? 0 : now() - started;
+  watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
+  QT_ASSIGN(const StepResult outcome, finish_step(*executor_));
+  if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
+    doing("saving a checkpoint");
+    saver_->complete();
+    return not_finite(step, outcome, config_.output);
   }
-  return result;
+  const double ran = now() - began - feeding;
+  comparing();
+  QT_TRY(ledger_->step(step, executor_->began(), executor_->timings(), waited_, ran));
+  watchdog_.end_step();
+  const auto tokens = static_cast<double>(options_.global_batch() *
+                                          (options_.batch.source + options_.batch.target));
+  const double flops =
+      static_cast<double>(options_.global_batch()) *
+      flops_per_sequence(options_.model, options_.batch.source, options_.batch.target);
+  const StepMetrics metrics{step, outcome.loss,  outcome.z_loss, outcome.grad_norm,
+                            rate, waited_ + ran, waited_,        tokens,
+                            flops};
+  waited_ = feeding;
+  if (progress_) progress_->step(metrics);
+  if (metrics_file_) QT_TRY(metrics_file_->append(metrics));
+  result_.steps = step;
+  if (step > config_.train.steps - std::max<std::int64_t>(config_.train.steps / 10, 1)) {
+    tail_loss_ += outcome.loss;
+    ++tail_steps_;
+  }
+  return {};
+}
+
+Status Run::save(std::int64_t step, bool due, bool last) {
+  if (due) doing("saving a checkpoint");
+  return saver_->after_step(
+      {step, start_.samples + (step - start_.step) * options_.global_batch(), {}}, due, last);
+}
+
+Result<TrainResult> Run::finish() {
+  doing("writing the summary");
+  result_.final_loss = tail_steps_ > 0 ? tail_loss_ / static_cast<double>(tail_steps_) : 0;
+  result_.summary = ledger_->close(*executor_);
+  result_.summary.model = options_.model.name;
+  result_.summary.layout = layout_name(options_);
+  result_.summary.steps = result_.steps;
+  result_.summary.final_loss = result_.final_loss;
+  if (reports_ && keeps_files_) {
+    QT_TRY(write_file(Path(config_.output.folder) / "summary.json", result_.summary.to_json()));
+  }
+  return std::move(result_);
 }
 
 }  // namespace
 
 Result<TrainResult> train(RunConfig config, World& world) {
-  QT_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
-            Watchdog::start(world, config.parallel.timeout));
-  Result<TrainResult> outcome = train_watched(config, world, *watchdog);
-  if (!outcome.ok() && !all_ranks_find(outcome.error().code)) {
-    watchdog->fail(outcome.error().message);
+  const RunSignals signals;
+  auto started = Watchdog::start(world, config.parallel.timeout);
+  if (!started.ok()) return told_by_rank_0(started.error(), world);
+  const std::unique_ptr<Watchdog> watchdog = std::move(started).value();
+  Run run(std::move(config), world, *watchdog);
+  try {
+    Result<TrainResult> outcome = run.train();
+    if (!outcome.ok()) return watchdog->fail(outcome.error());
+    watchdog->finish();
+    return outcome;
+  } catch (const CommunicationFailure& failure) {
+    return watchdog->fail({ErrorCode::kPeerLost, failure.what()}, true);
+  } catch (...) {
+    return watchdog->fail(error_of_exception());
   }
-  return outcome;
 }
 
 }  // namespace quintet

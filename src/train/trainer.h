@@ -17,11 +17,13 @@ struct TrainResult {
   RunSummary summary;       // rank 0 only
 };
 
-// Trains until the last step, SIGINT or SIGTERM (which end the step at hand, save, and return
-// kInterrupted), or a loss that is no number (kNonFinite; weights and checkpoints stay those of the
-// last good step).
+// Trains until the last step, a signal or the end of its time (which end the step at hand, save,
+// and return kInterrupted; run_signals.h), or a loss that is no number (kNonFinite; weights and
+// checkpoints stay those of the last good step).
 //
-// Called by all ranks of the world together; rank 0 reports and writes files.
+// Called by all ranks of the world together, with the same configuration (agreement.h); rank 0
+// reports and writes files. What goes wrong on any of several ranks ends all their processes
+// (watchdog.h) instead of returning.
 Result<TrainResult> train(RunConfig config, World& world);
 
 }  // namespace quintet

@@ -8,7 +8,7 @@
 namespace quintet::testing {
 
 World& test_world() {
-  static const std::unique_ptr<World> world = join_world();
+  static const std::unique_ptr<World> world = join_world().value();
   return *world;
 }
 

@@ -1,13 +1,9 @@
 // Runs on several ranks as users start them: checkpoints that move between layouts, reference
-// values under layouts, a trace, and ranks that die.
-#include <chrono>
+// values under layouts, a trace.
 #include <cmath>
-#include <csignal>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
-#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +15,6 @@
 namespace quintet {
 namespace {
 
-using testing::contains;
 using testing::Outcome;
 using testing::quintet;
 using testing::run_shell;
@@ -138,129 +133,6 @@ TEST(Runs, ASweepLaysLayoutsSideBySideAndStopsWhenToldTo) {
                                     "3 --set train.steps=1000000");
   EXPECT_TRUE(stopped.says("1/3")) << stopped.output;
   EXPECT_FALSE(stopped.says("2/3")) << stopped.output;
-}
-
-// ---- Ranks that die.
-
-// Of a file whose size the system does not tell.
-std::string text_of(const Path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The processes of a run that carry this mark in their arguments, by rank.
-std::map<int, pid_t> ranks_of(const std::string& mark) {
-  std::map<int, pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string arguments = text_of(entry.path() / "cmdline");
-    const std::string environment = text_of(entry.path() / "environ");
-    const std::string key = "OMPI_COMM_WORLD_RANK=";
-    const std::size_t at = environment.find(key);
-    if (!contains(arguments, mark) || at == std::string::npos) continue;
-    found[std::atoi(environment.c_str() + at + key.size())] = std::atoi(name.c_str());
-  }
-  return found;
-}
-
-struct Death {
-  Outcome outcome;
-  double seconds = 0;  // from the signal to the end of the run
-};
-
-// Starts a long run on 4 ranks and, when it is under way, sends a signal to one of them.
-Death kill_one(int rank, int signal) {
-  const TemporaryFolder folder;
-  Death death;
-  std::thread run([&] {
-    death.outcome =
-        quintet("launch -n 4 --threads 1 --" + kSmall +
-                "--micro-batch 4 --accumulate 2 --tp 2 --zero 1 --set train.steps=20000 "
-                "--set parallel.timeout=3 --set output.folder=" +
-                folder.path().string());
-  });
-  const auto start = std::chrono::steady_clock::now();
-  while (losses(folder.path()).size() < 5 &&
-         std::chrono::steady_clock::now() - start < std::chrono::seconds(60)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  const auto ranks = ranks_of(folder.path().string());
-  EXPECT_EQ(ranks.size(), 4U);
-  const auto sent = std::chrono::steady_clock::now();
-  if (ranks.contains(rank)) ::kill(ranks.at(rank), signal);
-  run.join();
-  death.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
-  EXPECT_TRUE(ranks_of(folder.path().string()).empty()) << "ranks were left behind";
-  return death;
-}
-
-TEST(Deaths, AKilledRankEndsTheRun) {
-  for (const int rank : {0, 2}) {
-    const Death death = kill_one(rank, SIGKILL);
-    EXPECT_EQ(death.outcome.exit_code, 8) << death.outcome.output;
-    EXPECT_TRUE(
-        contains(death.outcome.output, "rank " + std::to_string(rank) + " was lost in step "))
-        << death.outcome.output;
-    EXPECT_LT(death.seconds, 60);
-  }
-}
-
-TEST(Deaths, AStoppedRankEndsTheRun) {
-  for (const int rank : {0, 3}) {
-    const Death death = kill_one(rank, SIGSTOP);
-    EXPECT_EQ(death.outcome.exit_code, 8) << death.outcome.output;
-    EXPECT_TRUE(contains(death.outcome.output,
-                         "rank " + std::to_string(rank) + " has been silent for 3 s in step "))
-        << death.outcome.output;
-  }
-}
-
-TEST(Deaths, ATerminatedRankStopsAllAfterTheStep) {
-  const Death death = kill_one(1, SIGTERM);
-  EXPECT_EQ(death.outcome.exit_code, 130) << death.outcome.output;
-  EXPECT_TRUE(contains(death.outcome.output, "stopped after step ")) << death.outcome.output;
-}
-
-TEST(Deaths, ALossThatIsNoNumberEndsAllRanksWithItsCode) {
-  const Outcome outcome = quintet("launch -n 2 --threads 1 --" + kSmall +
-                                  "--micro-batch 2 --set train.steps=50 --set schedule.peak=100 "
-                                  "--set schedule.kind=constant --set schedule.warmup_steps=0");
-  EXPECT_EQ(outcome.exit_code, 5) << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "not finite")) << outcome.output;
-}
-
-TEST(Deaths, ARankWithoutMemoryNamesItself) {
-  // Rank 1 may have less memory than the step takes, rank 0 has enough.
-  const std::string train = std::string(QUINTET_BINARY) +
-                            " train --model mt5-small --micro-batch 1 --source 32 --zero 0 "
-                            "--set train.steps=2";
-  const Outcome outcome =
-      run_shell("mpirun --quiet --oversubscribe --allow-run-as-root -x OMP_NUM_THREADS=1 -n 1 " +
-                train + " : -n 1 sh -c 'ulimit -v 4000000; exec " + train + "'");
-  EXPECT_TRUE(outcome.exit_code == 6 || outcome.exit_code == 8) << outcome.exit_code;
-  EXPECT_TRUE(contains(outcome.output, "rank 0: rank 1 failed (the system refused"))
-      << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "in step 0")) << outcome.output;
-}
-
-TEST(Deaths, ALostFolderEndsTheRunAndSaysSo) {
-  const TemporaryFolder folder;
-  const Path out = folder.path() / "run";
-  std::thread vandal([&] {
-    while (losses(out).size() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    // Something else is now where the folder was.
-    std::filesystem::rename(out, folder.path() / "gone");
-    std::ofstream(out.string()) << "in the way";
-  });
-  const Outcome outcome = quintet("launch -n 2 --threads 1 --" + kSmall +
-                                  "--micro-batch 2 --set output.save_every=1 "
-                                  "--set train.steps=20000 --set output.folder=" +
-                                  out.string());
-  vandal.join();
-  EXPECT_TRUE(outcome.exit_code == 7 || outcome.exit_code == 8) << outcome.exit_code;
-  EXPECT_TRUE(contains(outcome.output, out.string())) << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "rank 1: rank 0 failed (")) << outcome.output;
 }
 
 }  // namespace

@@ -135,7 +135,8 @@ void CommStreams::wait(OpId id) {
 void CommStreams::wait_all() {
   waiting_ = true;
   for (const Queue& queue : queues_) {
-    while (queue.done < queue.enqueued) {
+    for (std::size_t at = queue.ops.size(); queue.done < queue.enqueued;) {
+      if (queue.done != at) activity_->enter_op(queue.ops[at = queue.done], true);
       progress();
       if (queue.done < queue.enqueued) ::sched_yield();
     }

@@ -24,6 +24,8 @@ class CommStreams {
   // ops.
   Communicator* group_of(const Op& op) const;
 
+  // Tells for which op it waits when it waits for all.
+  void report_to(Activity& activity) { activity_ = &activity; }
   void begin_step(double start_time, std::span<OpTiming> timings);
   // Puts op `id` in its stream's queue.
   void enqueue(OpId id);
@@ -60,6 +62,7 @@ class CommStreams {
     std::size_t enqueued = 0, done = 0;
   };
   std::vector<Queue> queues_;
+  Activity nobody_, *activity_ = &nobody_;
   double start_time_ = 0;
   bool waiting_ = false;
   std::span<OpTiming> timings_;

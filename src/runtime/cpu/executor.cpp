@@ -112,6 +112,11 @@ class CpuExecutor final : public Executor {
       std::memcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size());
   }
 
+  void report_to(Activity& activity) override {
+    activity_ = &activity;
+    comm_.report_to(activity);
+  }
+
   // The compute stream is this loop; the other streams are comm_'s queues.
   Status run() override {
     omp_set_num_threads(threads_);
@@ -128,6 +133,7 @@ class CpuExecutor final : public Executor {
       timing = {.start = now() - begin};
       for (const OpId wait : op.waits) {
         if (comm_.is_done(wait)) continue;
+        activity_->enter_op(wait, true);
         comm_.wait(wait);
         timing.blocked_by = wait;
       }
@@ -137,6 +143,7 @@ class CpuExecutor final : public Executor {
         timing.start = ready;
       }
       Communicator* const group = steps_[i].context.group();
+      activity_->enter_op(static_cast<OpId>(i), group != nullptr);
       if (group != nullptr) group->sent_now = {};
       steps_[i].kernel(steps_[i].context);
       if (group != nullptr) {
@@ -190,6 +197,7 @@ class CpuExecutor final : public Executor {
   Arena arena_, host_;
   cpu::CommStreams comm_;
   std::vector<Step> steps_;
+  Activity nobody_, *activity_ = &nobody_;
   std::size_t computations_ = 0;  // among them
   std::vector<OpTiming> timings_;
   double began_ = 0;

@@ -1,0 +1,275 @@
+#include "lab/report/study_data.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <sqlite3.h>
+
+#include "base/text.h"
+#include "lab/plot/markup.h"
+
+namespace quintet {
+namespace {
+
+struct CloseDatabase {
+  void operator()(sqlite3* database) const { sqlite3_close(database); }
+};
+struct EndStatement {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Database = std::unique_ptr<sqlite3, CloseDatabase>;
+using Statement = std::unique_ptr<sqlite3_stmt, EndStatement>;
+
+class StudyReader {
+ public:
+  static Result<StudyData> read(const Path& folder) {
+    StudyReader reader;
+    reader.path_ = (folder / "study.sqlite").string();
+    if (!std::filesystem::exists(reader.path_)) {
+      return bad_input("{}: there is no study here (study.sqlite is missing)", folder.string());
+    }
+    sqlite3* opened = nullptr;
+    const int code = sqlite3_open_v2(reader.path_.c_str(), &opened, SQLITE_OPEN_READONLY, nullptr);
+    reader.database_.reset(opened);
+    if (code != SQLITE_OK) return reader.error();
+    sqlite3_busy_timeout(opened, 5000);  // a study may be running
+    QT_TRY(reader.read_about());
+    QT_TRY(reader.read_factors());
+    QT_TRY(reader.read_runs());
+    return std::move(reader.study_);
+  }
+
+ private:
+  Error error() const {
+    return bad_input("{}: cannot be read as the store of a study: {}", path_,
+                     database_ ? sqlite3_errmsg(database_.get()) : "out of memory");
+  }
+
+  // Calls `row` for each row of a query.
+  template <class Row>
+  Status each(const char* query, Row row) {
+    sqlite3_stmt* prepared = nullptr;
+    if (sqlite3_prepare_v2(database_.get(), query, -1, &prepared, nullptr) != SQLITE_OK) {
+      return error();
+    }
+    const Statement statement(prepared);
+    while (true) {
+      const int code = sqlite3_step(prepared);
+      if (code == SQLITE_DONE) return {};
+      if (code != SQLITE_ROW) return error();
+      QT_TRY(row(prepared));
+    }
+  }
+
+  static std::string text(sqlite3_stmt* row, int column) {
+    const auto* bytes = sqlite3_column_text(row, column);
+    if (bytes == nullptr) return "";
+    return printable_utf8({reinterpret_cast<const char*>(bytes),
+                           static_cast<std::size_t>(sqlite3_column_bytes(row, column))});
+  }
+  // What is no number, or no quantity of anything, is unknown.
+  static double number(sqlite3_stmt* row, int column) {
+    const int type = sqlite3_column_type(row, column);
+    if (type != SQLITE_INTEGER && type != SQLITE_FLOAT) return kUnknown;
+    const double value = sqlite3_column_double(row, column);
+    return std::isfinite(value) ? value : kUnknown;
+  }
+
+  Status read_about() {
+    return each("SELECT key, value FROM study", [&](sqlite3_stmt* row) -> Status {
+      study_.about[text(row, 0)] = text(row, 1);
+      return {};
+    });
+  }
+
+  Status read_factors() {
+    return each("SELECT name, numeric, levels FROM factors ORDER BY position",
+                [&](sqlite3_stmt* row) -> Status {
+                  StudyFactor factor{text(row, 0), sqlite3_column_int(row, 1) != 0, {}};
+                  QT_ASSIGN(const Json levels,
+                            parse_json(text(row, 2), path_ + ": levels of " + factor.name));
+                  if (!levels.is_array()) {
+                    return bad_input("{}: levels of {} are not a list", path_, factor.name);
+                  }
+                  for (const Json& level : levels) factor.levels.push_back(level_text(level));
+                  study_.factors.push_back(std::move(factor));
+                  return {};
+                });
+  }
+
+  Status read_runs() {
+    return each(
+        "SELECT id, cell, repeat, block, position, origin, settings, status, reason, command, exit,"
+        " step_seconds, tokens_per_second, memory_bytes, host_bytes, bytes_sent, final_loss, books,"
+        " fingerprint, host, version FROM runs ORDER BY id",
+        [&](sqlite3_stmt* row) -> Status {
+          StudyRun run;
+          run.id = sqlite3_column_int64(row, 0);
+          run.cell = sqlite3_column_int64(row, 1);
+          run.repeat = sqlite3_column_int64(row, 2);
+          run.block = sqlite3_column_int64(row, 3);
+          run.position = sqlite3_column_int64(row, 4);
+          run.simulated = text(row, 5) == "simulated";
+          run.status = text(row, 7);
+          run.reason = text(row, 8);
+          run.command = text(row, 9);
+          run.exit = sqlite3_column_int64(row, 10);
+          run.step_seconds = number(row, 11);
+          run.tokens_per_second = number(row, 12);
+          run.memory_bytes = number(row, 13);
+          run.host_bytes = number(row, 14);
+          run.bytes_sent = number(row, 15);
+          run.final_loss = number(row, 16);
+          run.fingerprint = text(row, 18);
+          run.host = text(row, 19);
+          run.version = text(row, 20);
+          QT_TRY(read_settings(text(row, 6), run));
+          QT_TRY(read_breakdown(text(row, 17), run));
+          study_.runs.push_back(std::move(run));
+          return {};
+        });
+  }
+
+  Status read_settings(const std::string& json, StudyRun& run) const {
+    const std::string where = fmt::format("{}: settings of run {}", path_, run.id);
+    QT_ASSIGN(const Json settings, parse_json(json, where));
+    for (const StudyFactor& factor : study_.factors) {
+      const auto found = settings.is_object() ? settings.find(factor.name) : settings.end();
+      if (found == settings.end()) return bad_input("{}: {} is missing", where, factor.name);
+      run.settings.push_back(level_text(*found));
+    }
+    return {};
+  }
+
+  Status read_breakdown(const std::string& json, StudyRun& run) const {
+    if (json.empty()) return {};
+    QT_ASSIGN(const Json books,
+              parse_json(json, fmt::format("{}: time breakdown of run {}", path_, run.id)));
+    for (const auto& [name, seconds] : books.items()) {
+      if (!seconds.is_number() || name == "step") continue;
+      const bool beside = name.starts_with("hidden");
+      (beside ? run.beside : run.breakdown).emplace_back(name, seconds.get<double>());
+    }
+    return {};
+  }
+
+  std::string path_;
+  Database database_;
+  StudyData study_;
+};
+
+Result<double> response_of(const StudyRun& run, const std::string& name) {
+  static const std::vector<std::pair<std::string, double StudyRun::*>> kResponses = {
+      {"step_seconds", &StudyRun::step_seconds},
+      {"seconds", &StudyRun::step_seconds},
+      {"tokens_per_second", &StudyRun::tokens_per_second},
+      {"memory_bytes", &StudyRun::memory_bytes},
+      {"host_bytes", &StudyRun::host_bytes},
+      {"bytes_sent", &StudyRun::bytes_sent},
+      {"final_loss", &StudyRun::final_loss}};
+  std::vector<std::string> names;
+  for (const auto& [known, member] : kResponses) {
+    if (known == name) return run.*member;
+    names.push_back(known);
+  }
+  return usage_error("a study has no response \"{}\"; it has {}", name, join(names, ", "));
+}
+
+// The factors asked for, as positions among the study's.
+Result<std::vector<std::size_t>> chosen_factors(const StudyData& study, const StudyChoice& choice,
+                                                const std::string& origin) {
+  std::vector<std::string> names;
+  for (const StudyFactor& factor : study.factors) names.push_back(factor.name);
+  std::vector<std::size_t> chosen;
+  for (const std::string& name : choice.factors.empty() ? names : choice.factors) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      const std::string meant = nearest(name, names);
+      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, name,
+                         meant.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", meant),
+                         join(names, ", "));
+    }
+    chosen.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+  return chosen;
+}
+
+bool same_level(const std::string& a, const std::string& b) {
+  const auto value = numeric_value(a);
+  return a == b || (value && value == numeric_value(b));
+}
+
+}  // namespace
+
+std::string StudyData::text(const std::string& key) const {
+  const auto found = about.find(key);
+  return found == about.end() ? "" : found->second;
+}
+
+std::string level_text(const Json& level) {
+  return level.is_string() ? level.get<std::string>() : to_text(level);
+}
+
+Result<StudyData> read_study(const Path& folder) {
+  return StudyReader::read(folder);
+}
+
+Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice& choice,
+                                      const std::string& origin) {
+  QT_ASSIGN(const auto chosen, chosen_factors(study, choice, origin));
+  StudyTables tables;
+  Table& measured = tables.measured;
+  measured.response = choice.response.empty() ? "step_seconds" : choice.response;
+  for (const std::size_t f : chosen) {
+    const StudyFactor& factor = study.factors[f];
+    const bool numeric = factor.numeric || std::find(choice.numeric.begin(), choice.numeric.end(),
+                                                     factor.name) != choice.numeric.end();
+    auto made = make_factor(factor.name, factor.levels, numeric);
+    if (!made.ok()) {
+      tables.notes.push_back(made.error().message + "; taken as names");
+      made = make_factor(factor.name, factor.levels, false);
+    }
+    measured.factors.push_back(std::move(made).value());
+  }
+  std::vector<std::pair<std::size_t, std::string>> conditions;
+  for (const Condition& condition : choice.conditions) {
+    StudyChoice one;
+    one.factors = {condition.name};
+    QT_ASSIGN(const auto place, chosen_factors(study, one, origin));
+    conditions.emplace_back(place[0], condition.level);
+  }
+  Table& simulated = tables.simulated = measured;
+  std::map<std::int64_t, std::size_t> blocks;
+  for (const StudyRun& run : study.runs) {
+    if (run.status != "done") continue;
+    if (std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+          return !same_level(run.settings[condition.first], condition.second);
+        })) {
+      continue;
+    }
+    Observation row;
+    QT_ASSIGN(row.response, response_of(run, measured.response));
+    if (!(row.response > 0)) {
+      tables.notes.push_back(
+          fmt::format("run {} is done but has no {}", run.id, measured.response));
+      continue;
+    }
+    for (std::size_t f = 0; f < chosen.size(); ++f) {
+      const auto level = find_level(measured.factors[f], run.settings[chosen[f]]);
+      if (!level) {
+        return bad_input("{}: run {} has {} = {}, which is none of the study's levels", origin,
+                         run.id, measured.factors[f].name, run.settings[chosen[f]]);
+      }
+      row.level.push_back(*level);
+    }
+    row.memory_bytes = run.memory_bytes > 0 ? run.memory_bytes : kUnknown;
+    row.tokens_per_second = run.tokens_per_second > 0 ? run.tokens_per_second : kUnknown;
+    row.breakdown = run.breakdown;
+    if (!run.simulated) row.block = blocks.try_emplace(run.block, blocks.size()).first->second;
+    (run.simulated ? simulated : measured).rows.push_back(std::move(row));
+  }
+  measured.blocks = std::max<std::size_t>(blocks.size(), 1);
+  return tables;
+}
+
+}  // namespace quintet
