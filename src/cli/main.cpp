@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   add_cluster(app, action);
   add_sweep(app, action);
   add_study(app, action);
+  add_report(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);

@@ -239,8 +239,7 @@ Result<Cluster> describe_cluster(const ClusterSpec& spec) {
   for (int i = 0; i < spec.nodes; ++i) {
     ClusterNode node;
     node.space = fmt::format("{}n{}", prefix_of(spec.name), i);
-    // A name that every other node can resolve without a name server.
-    node.host = fmt::format("{}.{}", network, i + 1);
+    node.host = fmt::format("{}-n{}", spec.name, i);
     node.address = fmt::format("{}.{}", network, i + 1);
     const auto first = cpus.begin() + static_cast<std::ptrdiff_t>(each) * i;
     node.cpus =
