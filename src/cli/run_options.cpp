@@ -37,12 +37,13 @@ void RunOptions::shortcut(CLI::App& command, const std::string& flag, const std:
   shortcuts_.emplace_back(key, std::move(value));
 }
 
-Result<RunConfig> RunOptions::load() const {
+Result<RunConfig> RunOptions::load(const std::vector<std::string>& more) const {
   std::vector<std::string> all;
   for (const auto& [key, value] : shortcuts_) {
     if (!value->empty()) all.push_back(key + "=" + *value);
   }
   all.insert(all.end(), assignments_.begin(), assignments_.end());
+  all.insert(all.end(), more.begin(), more.end());
   return load_run_config(file_, all);
 }
 

@@ -41,6 +41,13 @@ struct StepBench {
 // Random words for every micro-batch of a step.
 Status feed_random(Executor& executor, const StepOptions& options);
 
+// The seconds of a step, and nothing else: up to so many repetitions, or about so long.
+struct StepTimes {
+  double median = 0, fastest = 0, slowest = 0;
+  std::int64_t device_bytes = 0;  // in use on the device; 0 on the CPU
+};
+Result<StepTimes> time_steps(const StepOptions& options, int repetitions, double seconds);
+
 Result<StepBench> bench_step(const StepOptions& options, int repetitions);
 
 }  // namespace quintet

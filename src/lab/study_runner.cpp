@@ -325,6 +325,8 @@ class Runner {
 Status run_study(const StudyFile& study, StudyStore& store, const StudyOptions& options) {
   Runner runner(study, store, options);
   const Status status = runner.run();
+  std::error_code not_empty;  // then rows that failed are in it
+  std::filesystem::remove(options.folder / "runs", not_empty);
   // Whatever an interruption made fail, it is an interruption.
   return !status.ok() && runner.interrupted() ? Status(runner.stopped()) : status;
 }
