@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace quintet {
@@ -20,6 +21,7 @@ class OpenFile {
   OpenFile(const Path& path, int flags)
       : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
   OpenFile(const OpenFile&) = delete;
+  OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
@@ -31,6 +33,37 @@ class OpenFile {
 
  private:
   int descriptor_;
+};
+
+class LocalPlacedFile final : public PlacedFile {
+ public:
+  LocalPlacedFile(Path path, OpenFile file) : path_(std::move(path)), file_(std::move(file)) {}
+
+  Status write_at(std::int64_t offset, std::span<const std::byte> bytes) override {
+    const std::int64_t begin = offset;
+    while (!bytes.empty()) {
+      const ssize_t put = ::pwrite(file_.get(), bytes.data(), bytes.size(), offset);
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return failed(path_, "writing");
+      bytes = bytes.subspan(static_cast<std::size_t>(put));
+      offset += put;
+    }
+#if defined(__linux__)
+    // The disk begins at once, instead of when memory is full of what it should have. A wish: the
+    // flush at the end is what counts.
+    ::sync_file_range(file_.get(), begin, offset - begin, SYNC_FILE_RANGE_WRITE);
+#endif
+    return {};
+  }
+
+  Status sync() override {
+    if (::fsync(file_.get()) != 0) return failed(path_, "flushing");
+    return {};
+  }
+
+ private:
+  const Path path_;
+  OpenFile file_;
 };
 
 // Files are opened for each operation: a corpus of a thousand languages has more files growing at
@@ -81,6 +114,45 @@ class LocalFiles final : public FileStore {
 
   Status replace(const Path& path, std::string_view contents) override {
     return write_file(path, contents);
+  }
+
+  Status create(const Path& path, std::int64_t size) override {
+    OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!file.ok()) return failed(path, "creating");
+    if (size > 0 && ::fallocate(file.get(), 0, 0, size) != 0) {
+      if (errno != EOPNOTSUPP && errno != ENOSYS) return failed(path, "reserving space");
+      if (::ftruncate(file.get(), size) != 0) return failed(path, "setting the size");
+    }
+    if (!file.close()) return failed(path, "closing");
+    return {};
+  }
+
+  Result<std::unique_ptr<PlacedFile>> open(const Path& path) override {
+    OpenFile file(path, O_WRONLY);
+    if (!file.ok()) return failed(path, "opening to write");
+    return std::unique_ptr<PlacedFile>(std::make_unique<LocalPlacedFile>(path, std::move(file)));
+  }
+
+  Status make_folder(const Path& path) override { return make_directories(path); }
+
+  Status sync_folder(const Path& path) override {
+    const OpenFile folder(path, O_RDONLY | O_DIRECTORY);
+    if (!folder.ok()) return failed(path, "opening to flush");
+    if (::fsync(folder.get()) != 0) return failed(path, "flushing");
+    return {};
+  }
+
+  Status remove_folder(const Path& path) override {
+    std::error_code failure;
+    std::filesystem::remove_all(path, failure);
+    if (failure) return io_error("{}: removing failed: {}", path.string(), failure.message());
+    return {};
+  }
+
+  Result<std::int64_t> free_bytes(const Path& folder) override {
+    struct statvfs info {};
+    if (::statvfs(folder.c_str(), &info) != 0) return failed(folder, "asking for free space");
+    return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 };
 

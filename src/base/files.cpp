@@ -29,6 +29,7 @@ class Descriptor {
     if (value_ >= 0) ::close(value_);
   }
   int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;
@@ -88,6 +89,40 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<ReadableFile> ReadableFile::open(const Path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return open_error(path);
+  QT_ASSIGN(const std::size_t size, regular_size(file.get(), path));
+  return ReadableFile(path, file.release(), static_cast<std::int64_t>(size));
+}
+
+ReadableFile::ReadableFile(Path path, int descriptor, std::int64_t size)
+    : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+
+ReadableFile::ReadableFile(ReadableFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+ReadableFile::~ReadableFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status ReadableFile::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return bad_input("{}: cannot be read at byte {}: {}", path_.string(), offset,
+                       std::strerror(errno));
+    }
+    if (got == 0) return bad_input("{}: ends at byte {}; truncated?", path_.string(), offset);
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
+  return {};
 }
 
 Result<AtomicFile> AtomicFile::create(const Path& path) {

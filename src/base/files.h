@@ -33,6 +33,27 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// A file read in parts. Unlike a map it reports what cannot be read, instead of ending the process.
+class ReadableFile {
+ public:
+  static Result<ReadableFile> open(const Path& path);
+  ReadableFile(ReadableFile&& other) noexcept;
+  ReadableFile& operator=(ReadableFile&&) = delete;
+  ~ReadableFile();
+
+  std::int64_t size() const { return size_; }
+  const Path& path() const { return path_; }
+  // Fills `bytes` from `offset` on. A file that is shorter, or a disk that cannot read there, is
+  // bad input: what was stored is lost.
+  Status read_at(std::int64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  ReadableFile(Path path, int descriptor, std::int64_t size);
+  Path path_;
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
+};
+
 // Writes a file under a temporary name beside `path` and renames it into place on commit(), after
 // flushing it to the disk. Destroyed without commit(), it leaves nothing behind: a reader never
 // sees half a file, and an existing file survives a failed write.

@@ -65,26 +65,25 @@ struct Range {
 
 }  // namespace
 
-Result<Safetensors> Safetensors::open(const Path& path) {
-  QT_ASSIGN(MappedFile file, MappedFile::open(path));
-  QT_ASSIGN(Safetensors result, parse(file.bytes(), path.string()));
-  result.file_.push_back(std::move(file));
-  return result;
-}
-
-Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const std::string& origin) {
-  if (file.size() < 8) {
+Result<std::int64_t> SafetensorsHeader::length(std::span<const std::byte> begin,
+                                               std::int64_t file_size, const std::string& origin) {
+  if (file_size < 8 || begin.size() < 8) {
     return bad_input("{}: {} bytes are too few for a safetensors file; truncated?", origin,
-                     file.size());
+                     file_size);
   }
-  std::uint64_t header_size = 0;
-  std::memcpy(&header_size, file.data(), 8);
-  if (header_size > kMaxHeader || header_size > file.size() - 8) {
+  std::uint64_t size = 0;
+  std::memcpy(&size, begin.data(), 8);
+  const auto there = static_cast<std::uint64_t>(file_size - 8);
+  if (size > kMaxHeader || size > there) {
     return bad_input(
         "{}: header of {} bytes announced, {} bytes are there; truncated or not safetensors",
-        origin, header_size, file.size() - 8);
+        origin, size, there);
   }
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_size);
+  return static_cast<std::int64_t>(size);
+}
+
+Result<SafetensorsHeader> SafetensorsHeader::parse(std::string_view text, std::int64_t data_size,
+                                                   const std::string& origin) {
   // Deep nesting would exhaust the parser's stack on destruction; a header has depth three.
   int depth = 0;
   bool in_string = false;
@@ -109,10 +108,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
   if (!duplicate.empty())
     return bad_input("{}: \"{}\" appears twice in the header", origin, duplicate);
 
-  Safetensors result;
-  result.origin_ = origin;
-  const std::span<const std::byte> data = file.subspan(8 + header_size);
-  const auto data_size = static_cast<std::int64_t>(data.size());
+  SafetensorsHeader result;
   std::vector<Range> ranges;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
@@ -120,7 +116,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
       for (const auto& [key, entry] : value.items()) {
         if (!entry.is_string())
           return bad_input("{}: __metadata__.{} is not a string", origin, key);
-        result.metadata_[key] = entry.get<std::string>();
+        result.metadata[key] = entry.get<std::string>();
       }
       continue;
     }
@@ -131,7 +127,7 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
         !value.contains("data_offsets") || value.size() != 3) {
       return fail("expected dtype, shape and data_offsets");
     }
-    SafetensorsEntry entry;
+    Tensor entry;
     if (!value["dtype"].is_string()) return fail("dtype is not a string");
     entry.dtype = value["dtype"].get<std::string>();
     std::int64_t bytes = size_of_file_dtype(entry.dtype);
@@ -145,21 +141,20 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
       entry.shape.push_back(size);
     }
     const SortedJson& offsets = value["data_offsets"];
-    std::int64_t begin = 0, end = 0;
-    if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], begin) ||
-        !as_size(offsets[1], end)) {
+    if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], entry.begin) ||
+        !as_size(offsets[1], entry.end)) {
       return fail("data_offsets is not a pair of sizes");
     }
-    if (begin > end || end > data_size) {
-      return fail(fmt::format("bytes [{}, {}) lie outside the {} bytes of data; truncated?", begin,
-                              end, data_size));
+    if (entry.begin > entry.end || entry.end > data_size) {
+      return fail(fmt::format("bytes [{}, {}) lie outside the {} bytes of data; truncated?",
+                              entry.begin, entry.end, data_size));
     }
-    if (end - begin != bytes) {
-      return fail(fmt::format("{} bytes given, its shape and dtype need {}", end - begin, bytes));
+    if (entry.end - entry.begin != bytes) {
+      return fail(fmt::format("{} bytes given, its shape and dtype need {}",
+                              entry.end - entry.begin, bytes));
     }
-    entry.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
-    const auto at = result.entries_.emplace(name, std::move(entry)).first;
-    ranges.push_back({begin, end, &at->first});
+    const auto at = result.tensors.emplace(name, std::move(entry)).first;
+    ranges.push_back({at->second.begin, at->second.end, &at->first});
   }
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
@@ -176,6 +171,33 @@ Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const st
   }
   if (covered != data_size) {
     return bad_input("{}: {} bytes follow the last tensor", origin, data_size - covered);
+  }
+  return result;
+}
+
+Result<Safetensors> Safetensors::open(const Path& path) {
+  QT_ASSIGN(MappedFile file, MappedFile::open(path));
+  QT_ASSIGN(Safetensors result, parse(file.bytes(), path.string()));
+  result.file_.push_back(std::move(file));
+  return result;
+}
+
+Result<Safetensors> Safetensors::parse(std::span<const std::byte> file, const std::string& origin) {
+  QT_ASSIGN(const std::int64_t header_size,
+            SafetensorsHeader::length(file, static_cast<std::int64_t>(file.size()), origin));
+  const auto header_bytes = static_cast<std::size_t>(header_size);
+  const std::span<const std::byte> data = file.subspan(8 + header_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
+  QT_ASSIGN(SafetensorsHeader header,
+            SafetensorsHeader::parse(text, static_cast<std::int64_t>(data.size()), origin));
+  Safetensors result;
+  result.origin_ = origin;
+  result.metadata_ = std::move(header.metadata);
+  for (auto& [name, tensor] : header.tensors) {
+    result.entries_.emplace(
+        name, SafetensorsEntry{tensor.dtype, std::move(tensor.shape),
+                               data.subspan(static_cast<std::size_t>(tensor.begin),
+                                            static_cast<std::size_t>(tensor.end - tensor.begin))});
   }
   return result;
 }
@@ -227,30 +249,35 @@ void Safetensors::copy_floats(const std::string& name, std::int64_t first,
   }
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(
-    const Path& path, const std::vector<Item>& items,
-    const std::map<std::string, std::string>& metadata) {
+std::string safetensors_header(const std::vector<SafetensorsItem>& items,
+                               const std::map<std::string, std::string>& metadata,
+                               std::size_t alignment) {
   SortedJson header = SortedJson::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
-  for (const Item& item : items) {
-    std::int64_t bytes = size_of(item.dtype);
-    for (const std::int64_t dim : item.shape) bytes *= dim;
+  for (const SafetensorsItem& item : items) {
     const char* dtype = item.dtype == DType::kF32    ? "F32"
                         : item.dtype == DType::kBF16 ? "BF16"
                         : item.dtype == DType::kI32  ? "I32"
                                                      : "I64";
     header[item.name] = {
-        {"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+        {"dtype", dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + item.bytes()}}};
+    offset += item.bytes();
   }
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data aligned
+  text.resize((8 + text.size() + alignment - 1) / alignment * alignment - 8, ' ');
   const std::uint64_t size = text.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(
+    const Path& path, const std::vector<SafetensorsItem>& items,
+    const std::map<std::string, std::string>& metadata) {
+  std::int64_t bytes = 0;
+  for (const SafetensorsItem& item : items) bytes += item.bytes();
   QT_ASSIGN(AtomicFile file, AtomicFile::create(path));
-  QT_TRY(file.write(std::as_bytes(std::span(&size, 1))));
-  QT_TRY(file.write(text));
-  return SafetensorsWriter(std::move(file), offset);
+  QT_TRY(file.write(safetensors_header(items, metadata)));
+  return SafetensorsWriter(std::move(file), bytes);
 }
 
 Status SafetensorsWriter::append(std::span<const std::byte> bytes) {

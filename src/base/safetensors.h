@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -14,6 +15,42 @@
 #include "base/result.h"
 
 namespace quintet {
+
+// What stands before the tensors' bytes.
+struct SafetensorsHeader {
+  struct Tensor {
+    std::string dtype;  // as the file spells it: "F32", "BF16", ...
+    std::vector<std::int64_t> shape;
+    std::int64_t begin = 0, end = 0;  // bytes of the data, which follow the header
+  };
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+
+  // How long the JSON text is that follows the first 8 bytes, which are `begin`.
+  static Result<std::int64_t> length(std::span<const std::byte> begin, std::int64_t file_size,
+                                     const std::string& origin);
+  // Checks everything: every dtype, shape and offset, that tensors neither overlap nor leave gaps,
+  // that no name is twice, that nothing follows the last tensor. `origin` names it in errors.
+  static Result<SafetensorsHeader> parse(std::string_view text, std::int64_t data_size,
+                                         const std::string& origin);
+};
+
+struct SafetensorsItem {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::int64_t bytes() const {
+    std::int64_t bytes = size_of(dtype);
+    for (const std::int64_t dim : shape) bytes *= dim;
+    return bytes;
+  }
+};
+
+// All that stands before the bytes of these tensors, which lie in the same order. Its length is a
+// multiple of `alignment`.
+std::string safetensors_header(const std::vector<SafetensorsItem>& items,
+                               const std::map<std::string, std::string>& metadata,
+                               std::size_t alignment = 8);
 
 struct SafetensorsEntry {
   std::string dtype;  // as the file spells it: "F32", "BF16", ...
@@ -23,8 +60,7 @@ struct SafetensorsEntry {
 
 class Safetensors {
  public:
-  // Maps the file and checks the header: its length, every dtype, shape and offset, that tensors
-  // neither overlap nor leave gaps, that no name is twice, that nothing follows the last tensor.
+  // Maps the file and checks the header.
   static Result<Safetensors> open(const Path& path);
   // The same on bytes at hand, which must outlive the result. `origin` names them in errors.
   static Result<Safetensors> parse(std::span<const std::byte> file, const std::string& origin);
@@ -53,12 +89,8 @@ class Safetensors {
 // append the bytes of each in the same order, then commit.
 class SafetensorsWriter {
  public:
-  struct Item {
-    std::string name;
-    DType dtype = DType::kF32;
-    std::vector<std::int64_t> shape;
-  };
-  static Result<SafetensorsWriter> create(const Path& path, const std::vector<Item>& items,
+  static Result<SafetensorsWriter> create(const Path& path,
+                                          const std::vector<SafetensorsItem>& items,
                                           const std::map<std::string, std::string>& metadata);
   Status append(std::span<const std::byte> bytes);
   // Refuses when fewer bytes were appended than declared. Before this, the file does not exist.

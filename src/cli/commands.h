@@ -23,6 +23,8 @@ void add_report(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_bench_checkpoint(CLI::App& bench, Action& action);
+void add_checkpoint(CLI::App& app, Action& action);
 void add_bench_foresight(CLI::App& bench, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);

@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   add_inspect(app, action);
   add_verify(app, action);
   add_bench(app, action);
+  add_checkpoint(app, action);
   add_calibrate(app, action);
   add_config(app, action);
   add_data(app, action);

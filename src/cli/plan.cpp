@@ -14,6 +14,7 @@
 #include "runtime/accounting.h"
 #include "runtime/backend.h"
 #include "runtime/dry_run.h"
+#include "train/saver.h"
 
 namespace quintet {
 namespace {
@@ -61,7 +62,7 @@ const RankPlan& largest(const std::vector<RankPlan>& stages) {
   });
 }
 
-Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages) {
+Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages, std::int64_t saving) {
   Json json = {{"model", step.model.name},
                {"parameters", step.model.parameters()},
                {"ranks", step.grid.size()},
@@ -77,6 +78,7 @@ Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages) {
   json.update(to_json(largest(stages)));
   if (step.target.device == Device::kCuda)
     json["device_bytes"] = largest(stages).dry.arena_bytes + largest(stages).bytes_beside;
+  json["saving_bytes"] = saving;
   json["stages"] = Json::array();
   for (const RankPlan& stage : stages) json["stages"].push_back(to_json(stage));
   return json;
@@ -103,7 +105,7 @@ void print_stages(const std::vector<RankPlan>& stages) {
   fmt::print("\n");
 }
 
-void print_memory(const DryRun& plan) {
+void print_memory(const DryRun& plan, std::int64_t saving) {
   fmt::print("{:<12} {:>22} {:>14}   {:>14}\n", "memory", "bytes at the peak", "", "highest");
   for (int c = 0; c < kStorageCount; ++c) {
     const auto i = static_cast<std::size_t>(c);
@@ -117,6 +119,10 @@ void print_memory(const DryRun& plan) {
   if (plan.host_bytes > 0) {
     fmt::print("{:<12} {:>22} {:>14}   offloaded, beside it\n", "host",
                with_commas(plan.host_bytes), human(plan.host_bytes));
+  }
+  if (saving > 0) {
+    fmt::print("{:<12} {:>22} {:>14}   host memory at most, while a checkpoint is written\n",
+               "saving", with_commas(saving), human(saving));
   }
   fmt::print("\n");
   fmt::print("peak at op #{}: {}\n", plan.peak_op, plan.peak_op_text);
@@ -132,7 +138,7 @@ void print_traffic(const std::vector<Traffic>& traffic) {
   }
 }
 
-void print(const StepOptions& step, const std::vector<RankPlan>& stages) {
+void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::int64_t saving) {
   const RankPlan& most = largest(stages);
   fmt::print("{}: {} parameters", step.model.name, with_commas(step.model.parameters()));
   if (step.grid.size() > 1) {
@@ -147,7 +153,7 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages) {
   fmt::print("{}\n\n", stages.size() > 1 ? fmt::format(" on stage {}", most.stage) : "");
   if (stages.size() > 1) print_stages(stages);
   if (step.grid.size() > 1) fmt::print("rank {}, one of those that take most:\n", most.rank);
-  print_memory(most.dry);
+  print_memory(most.dry, saving);
   if (step.target.device == Device::kCuda) {
     fmt::print("\non the GPU, with what the driver and the libraries take: {}\n",
                human(most.dry.arena_bytes + most.bytes_beside));
@@ -229,13 +235,15 @@ Status run_plan(const RunOptions& options, const MachineOptions& asked) {
     }
   }
   QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step, simulation ? &*simulation : nullptr));
+  if (config.output.folder.empty()) config.output.folder = "anywhere";  // as a run that saves
+  const std::int64_t saving = saving_bytes(config.output, step);
   if (asked.json) {
-    Json json = to_json(step, stages);
+    Json json = to_json(step, stages, saving);
     if (simulation) json.update(time_json(*simulation, *machine));
     fmt::print("{}\n", to_text(json, 2));
     return {};
   }
-  print(step, stages);
+  print(step, stages, saving);
   if (simulation) print_time(*simulation, *machine);
   return {};
 }

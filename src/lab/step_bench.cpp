@@ -126,6 +126,8 @@ double copy_bandwidth() {
   return 2 * static_cast<double>(size) / best;
 }
 
+}  // namespace
+
 Status feed_random(Executor& executor, const StepOptions& options) {
   Batch batch;
   batch.resize(options.batch.micro_batch, options.batch.source, options.batch.target);
@@ -139,8 +141,6 @@ Status feed_random(Executor& executor, const StepOptions& options) {
   }
   return {};
 }
-
-}  // namespace
 
 Result<StepTimes> time_steps(const StepOptions& options, int repetitions, double at_most) {
   const Program program = compile_step(options);

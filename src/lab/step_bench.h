@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "runtime/dry_run.h"
+#include "runtime/executor.h"
 #include "train/step_program.h"
 
 namespace quintet {
@@ -36,6 +37,9 @@ struct StepBench {
   double square_flops = 0;          // a second, of a large square product in bf16: on a device
   std::vector<KindCost> kinds;      // by time, most first
 };
+
+// Random words for every micro-batch of a step.
+Status feed_random(Executor& executor, const StepOptions& options);
 
 // The seconds of a step, and nothing else: up to so many repetitions, or about so long.
 struct StepTimes {

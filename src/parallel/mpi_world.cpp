@@ -347,6 +347,14 @@ class MpiCommunicator final : public Communicator {
   std::int32_t size_ = 1, rank_ = 0;
 };
 
+// Calls send(first byte, count) for messages that MPI can count.
+template <class Send>
+void in_messages(std::int64_t bytes, const Send& send) {
+  constexpr std::int64_t kMessage = std::int64_t{1} << 30;
+  for (std::int64_t at = 0; at < bytes; at += kMessage)
+    send(at, narrow(std::min(kMessage, bytes - at)));
+}
+
 class MpiWorld final : public World {
  public:
   explicit MpiWorld(MPI_Comm comm) : comm_(comm) {
@@ -379,35 +387,42 @@ class MpiWorld final : public World {
     return result;
   }
   std::vector<std::string> gather(const std::string& text) override {
-    const int length = narrow(static_cast<std::int64_t>(text.size()));
-    std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets;
-    QT_MPI(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm_));
-    std::int64_t total = 0;
-    for (const int l : lengths) {
-      offsets.push_back(narrow(total));
-      total += rank_ == 0 ? l : 0;
-    }
-    std::string all(static_cast<std::size_t>(total), '\0');
-    QT_MPI(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
-                       MPI_CHAR, 0, comm_));
+    const auto length = static_cast<std::int64_t>(text.size());
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
+    QT_MPI(MPI_Gather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, 0, comm_));
     std::vector<std::string> texts;
-    for (std::size_t r = 0; rank_ == 0 && r < lengths.size(); ++r) {
-      texts.push_back(
-          all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
+    if (rank_ != 0) {
+      in_messages(length, [&](std::int64_t at, int count) {
+        QT_MPI(MPI_Send(text.data() + at, count, MPI_CHAR, 0, kGatherTag, comm_));
+      });
+      return texts;
+    }
+    for (std::int32_t r = 0; r < size_; ++r) {
+      texts.emplace_back(r == 0 ? text : std::string());
+      if (r == 0) continue;
+      const std::int64_t bytes = lengths[static_cast<std::size_t>(r)];
+      texts.back().resize(static_cast<std::size_t>(bytes));
+      in_messages(bytes, [&](std::int64_t at, int count) {
+        QT_MPI(MPI_Recv(texts.back().data() + at, count, MPI_CHAR, r, kGatherTag, comm_,
+                        MPI_STATUS_IGNORE));
+      });
     }
     return texts;
   }
   std::string broadcast(const std::string& text) override {
-    int length = narrow(static_cast<std::int64_t>(text.size()));
-    QT_MPI(MPI_Bcast(&length, 1, MPI_INT, 0, comm_));
+    auto length = static_cast<std::int64_t>(text.size());
+    QT_MPI(MPI_Bcast(&length, 1, MPI_INT64_T, 0, comm_));
     std::string all = text;
     all.resize(static_cast<std::size_t>(length));
-    QT_MPI(MPI_Bcast(all.data(), length, MPI_CHAR, 0, comm_));
+    in_messages(length, [&](std::int64_t at, int count) {
+      QT_MPI(MPI_Bcast(all.data() + at, count, MPI_CHAR, 0, comm_));
+    });
     return all;
   }
   void barrier() override { QT_MPI(MPI_Barrier(comm_)); }
 
  private:
+  static constexpr int kGatherTag = 1;
   MPI_Comm comm_;
   std::int32_t size_ = 1, rank_ = 0;
 };

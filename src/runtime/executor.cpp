@@ -1,9 +1,23 @@
 // Which device runs a program.
 #include "runtime/executor.h"
 
+#include <algorithm>
+#include <new>
+
+#include "base/index.h"
+#include "base/large_array.h"
 #include "runtime/backend.h"
 
 namespace quintet {
+
+std::shared_ptr<std::byte> Executor::host_memory(std::int64_t bytes) {
+  try {
+    auto array = std::make_shared<LargeArray<std::byte>>(index(std::max<std::int64_t>(bytes, 1)));
+    return {array, array->data()};
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 #ifndef QUINTET_HAS_CUDA
 Status cuda_available() {

@@ -35,6 +35,9 @@ class Executor {
                          TensorId tensor, std::int64_t offset, std::int64_t bytes) = 0;
   // Where `size` bytes of a tensor are, `offset` bytes from its start: on the device.
   virtual std::byte* locate(TensorId tensor, std::int64_t offset, std::size_t size) const = 0;
+  // Host memory that read() fills fastest, for as long as it is held; null where the system refuses
+  // it. Must not outlive the executor.
+  virtual std::shared_ptr<std::byte> host_memory(std::int64_t bytes);
 
   // Executes the program once. May return before the device is done; write() to io tensors is then
   // for the next run, and read() waits.

@@ -1,14 +1,17 @@
 // Checkpoints: a folder for each saved step, complete or not there (docs/formats.md,
-// "Checkpoints").
+// "Checkpoints"). Finding and loading them is here; checkpoint_writer.h saves them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "base/result.h"
-#include "model/t5_config.h"
+#include "base/tensor_files.h"
+#include "train/checkpoint_manifest.h"
 #include "train/model_state.h"
 
 namespace quintet {
@@ -20,24 +23,55 @@ struct CheckpointInfo {
 
 // How far a run has come.
 struct RunPosition {
-  std::int64_t step = 0;     // finished steps
-  std::int64_t samples = 0;  // the number of the next sample
+  std::int64_t step = 0;             // finished steps
+  std::int64_t samples = 0;          // the number of the next sample
+  std::optional<double> validation;  // the loss on held-out data at this step, if it was measured
 };
 
-// The newest complete checkpoint below a run's folder.
+Path checkpoints_folder(const Path& run_folder);
+// Folders with the names of checkpoints below a run's folder, oldest first, sound or not.
+std::vector<CheckpointInfo> list_checkpoints(const Path& run_folder);
+// The newest of them whose descriptions are sound; its tensors are not looked at.
 std::optional<CheckpointInfo> newest_checkpoint(const Path& run_folder);
-
-// The checkpoint of a step, which must be there.
+// Where the checkpoint of a step lies.
 CheckpointInfo checkpoint_at(const Path& run_folder, std::int64_t step);
+// Where one lies that is not yet, or no longer, a checkpoint: "partial", "removed", "damaged".
+Path set_aside_path(const Path& run_folder, const std::string& why, std::int64_t step);
+
 Result<RunPosition> position_of(const CheckpointInfo& checkpoint);
+std::string position_to_text(const RunPosition& position);
 
-// Writes one beside its final place and renames it, then removes all but the newest `keep` (0:
-// keeps all). Called by all ranks together; rank 0 writes.
-Status save_checkpoint(const Path& run_folder, const RunPosition& position, const World& world,
-                       const ModelState& state, const T5Config& model, const std::string& run_toml,
-                       std::int64_t keep);
+// A checkpoint open for reading.
+class Checkpoint {
+ public:
+  // Checks everything but the tensors' values: the manifest, all files' sizes, the small ones'
+  // contents, the headers. Those of older versions have no manifest and no checksums.
+  static Result<Checkpoint> open(const CheckpointInfo& info);
+  // A folder that is a checkpoint, whatever its name; the step is what it says itself.
+  static Result<Checkpoint> open(const Path& folder);
 
-// Puts weights and optimizer state back. Refuses checkpoints of another model or optimizer.
-Status load_checkpoint(const CheckpointInfo& checkpoint, ModelState& state);
+  CheckpointInfo info;
+  RunPosition position;
+  std::optional<CheckpointManifest> manifest;
+  TensorFiles weights, optimizer;
+
+  // Whether it is one of this model and this optimizer.
+  Status fits(const ModelState& state) const;
+  // Puts weights and optimizer state back, reading only what this rank has of them and comparing
+  // checksums. After a failure the state is undefined.
+  Status load_into(ModelState& state);
+  // Reads everything. `progress` hears how many bytes were read.
+  Status verify(const std::function<void(std::int64_t)>& progress = {});
+
+ private:
+  Checkpoint(CheckpointInfo info, TensorFiles weights, TensorFiles optimizer);
+};
+
+// Loads the newest checkpoint of a run that is whole. Where a newer one is damaged, says so loudly,
+// sets it aside as `damaged-...`, and takes the one before. Nothing where the run has none; an
+// error where none of those it has can be used, or where the newest whole one is of another model
+// or optimizer. Called by all ranks together; all get the same.
+Result<std::optional<CheckpointInfo>> load_newest(const Path& run_folder, World& world,
+                                                  ModelState& state, RunPosition& position);
 
 }  // namespace quintet

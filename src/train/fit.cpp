@@ -70,8 +70,30 @@ std::string nearest_that_fit(const StepOptions& options, std::int32_t rank, std:
   return join(found, "; ");
 }
 
+namespace {
+
+// Host memory for the step and for saving it.
+Status fits_on_host(const Program& program, const StepOptions& options, std::int64_t saving) {
+  const std::int64_t free = free_cpu_bytes();
+  const std::int64_t step =
+      program.host_bytes + (options.target.device == Device::kCpu ? program.arena_bytes : 0);
+  if (saving == 0 || free < 0 || step > free || step + saving <= free) return {};
+  return make_error(ErrorCode::kOutOfMemory,
+                    "the step needs {} of host memory, a copy of weights and optimizer state for "
+                    "checkpoints {} more, and the machine has {} free. With "
+                    "output.background=false training waits while a checkpoint is written, and "
+                    "needs no copy",
+                    human_bytes(static_cast<double>(step)),
+                    human_bytes(static_cast<double>(saving)),
+                    human_bytes(static_cast<double>(free)));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
-                                                        const StepOptions& options, World& world) {
+                                                        const StepOptions& options, World& world,
+                                                        std::int64_t saving) {
+  QT_TRY(fits_on_host(program, options, saving));
   auto made = make_executor(program, world);
   if (made.ok() || made.error().code != ErrorCode::kOutOfMemory) return made;
   const std::int64_t free = free_bytes(options.target.device);

@@ -11,9 +11,11 @@
 namespace quintet {
 
 // As make_executor(). Out of memory is refused before anything is allocated, with what the step
-// needs, what is free, and the nearest settings that fit.
+// needs, what is free, and the nearest settings that fit. `saving` bytes of host memory are wanted
+// beside it, for checkpoints.
 Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
-                                                        const StepOptions& options, World& world);
+                                                        const StepOptions& options, World& world,
+                                                        std::int64_t saving = 0);
 
 // The settings nearest to these whose step needs at most `bytes` on a rank, for people; empty where
 // none was found.

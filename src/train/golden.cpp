@@ -182,7 +182,7 @@ class GoldenCheck {
   }
 
   Status load_weights(Executor& executor) const {
-    QT_ASSIGN(const Safetensors weights, Safetensors::open(folder_ / "model.safetensors"));
+    QT_ASSIGN(TensorFiles weights, TensorFiles::open(folder_, "model"));
     return ModelState(executor, world_, config_).load(weights);
   }
 

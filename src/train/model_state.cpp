@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
-#include <set>
 
 #include "base/check.h"
 #include "base/index.h"
+#include "base/parallel_for.h"
 #include "base/remainder.h"
 #include "model/init.h"
 #include "model/t5.h"
@@ -20,14 +19,13 @@ namespace {
 // itself.
 constexpr std::int64_t kPiece = 1 << 20;
 
-std::vector<std::int64_t> dims_of(const Shape& shape) {
-  std::vector<std::int64_t> dims;
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
-  return dims;
+std::string bytes_of(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// The whole model's weights: what a rank alone would have.
-std::vector<Weight> all_weights(const T5Config& model) {
+}  // namespace
+
+std::vector<Weight> whole_weights(const T5Config& model) {
   const StageCut cut = cut_into_stages(model, 1, 1, 1).value();
   std::vector<Weight> weights;
   for (const Unit& unit : emit_t5(model, {1, 1, 1, false}, {}, Place{}, {0}, cut).units) {
@@ -36,34 +34,58 @@ std::vector<Weight> all_weights(const T5Config& model) {
   return weights;
 }
 
-// Adafactor's state of a weight: rows then columns of a matrix, all values of a vector.
-std::int64_t adafactor_size(const Weight& weight) {
-  return weight.shape.rank() >= 2 ? weight.shape.rows() + weight.shape.cols()
-                                  : weight.shape.numel();
-}
-
-std::string bytes_of(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
-}
-
-}  // namespace
-
 ModelState::ModelState(Executor& executor, World& world, const T5Config& model)
-    : executor_(executor), world_(world), model_(model), weights_(all_weights(model)) {}
+    : executor_(executor), world_(world), model_(model), weights_(whole_weights(model)) {
+  const auto& shards = executor.program().shards;
+  const bool has_state = !shards.empty() && !shards.front().state.empty();
+  if (has_state) values_ = stored_values(shards.front().state.size() == 2 ? "adamw" : "adafactor");
+  list_pieces();
+}
+
+void ModelState::list_pieces() {
+  if (values_.empty()) return;
+  std::map<std::string, std::int64_t> number;
+  for (std::size_t w = 0; w < weights_.size(); ++w)
+    number[weights_[w].name] = static_cast<std::int64_t>(w);
+  const Program& program = executor_.program();
+  const bool has_whole = std::any_of(values_.begin(), values_.end(),
+                                     [](const StoredValue& v) { return !v.per_element; });
+  for (std::size_t s = 0; s < program.shards.size(); ++s) {
+    const Shard& shard = program.shards[s];
+    for (const ShardPiece& piece : shard.pieces) {
+      const Weight& weight = weight_of(program, piece);
+      pieces_.push_back({number.at(weight.name), 1, weight.row0, weight.rows, weight.col0,
+                         weight.cols, weight.shape.cols(), piece.first, piece.count,
+                         piece.counted ? 1 : 0});
+      where_.push_back({s, piece.offset});
+    }
+    // The state of a weight as a whole is the same on all ranks that have the weight.
+    std::int64_t offset = 0;
+    for (const ShardPiece& piece : shard.whole_pieces) {
+      if (!has_whole) break;
+      const Weight& weight = weight_of(program, piece);
+      const std::int64_t size = stored_size(weight, values_.back());
+      pieces_.push_back({number.at(weight.name), 0, 0, 1, 0, size, size, 0, size, 1});
+      where_.push_back({s, offset});
+      offset += size;
+    }
+  }
+}
 
 // Writes the elements of some pieces to a tensor, from source(weight, first element, values).
 template <class Source>
-void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
-                      const Source& source) {
+Status ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
+                        const Source& source) {
   const Program& program = executor_.program();
   const DType dtype = program.tensor(tensor).dtype;
   std::vector<float> values;
+  Status status;
   for (const ShardPiece& piece : pieces) {
     const Weight& weight = weight_of(program, piece);
     for_each_run(weight, piece, [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
-      for (std::int64_t done = 0; done < count; done += kPiece) {
+      for (std::int64_t done = 0; status.ok() && done < count; done += kPiece) {
         values.resize(index(std::min(kPiece, count - done)));
-        source(weight, element + done, std::span(values));
+        status = source(weight, element + done, std::span(values));
         const auto store = [&]<class T>(T, const auto& convert) {
           std::vector<T> stored(values.size());
           std::transform(values.begin(), values.end(), stored.begin(), convert);
@@ -79,84 +101,84 @@ void ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Pa
         }
       }
     });
+    QT_TRY(status);
   }
+  return {};
 }
 
 template <class Source>
-void ModelState::fill_weights(const Source& source) {
+Status ModelState::fill_weights(const Source& source) {
   for (const Shard& shard : executor_.program().shards) {
     const bool split =
         shard.master != kNone && executor_.program().tensor(shard.master).dtype == DType::kI16;
     const Part working = split ? Part::kHigh : Part::kRounded;
     if (shard.master != kNone)
-      fill(shard.master, shard.pieces, split ? Part::kLow : Part::kRounded, source);
+      QT_TRY(fill(shard.master, shard.pieces, split ? Part::kLow : Part::kRounded, source));
     if (shard.whole != kNone) {
-      fill(shard.whole, shard.whole_pieces, working, source);
+      QT_TRY(fill(shard.whole, shard.whole_pieces, working, source));
     } else if (shard.working != shard.master) {
-      fill(shard.working, shard.pieces, working, source);
+      QT_TRY(fill(shard.working, shard.pieces, working, source));
     }
   }
-}
-
-void ModelState::initialise(std::uint64_t seed) {
-  fill_weights([&](const Weight& weight, std::int64_t first, std::span<float> values) {
-    initial_values(weight, seed, first, values);
-  });
-}
-
-Status ModelState::load(const Safetensors& file) {
-  std::set<std::string> known;
-  for (const Weight& weight : weights_) {
-    QT_TRY(file.check_float(weight.name, dims_of(weight.shape)));
-    known.insert(weight.name);
-  }
-  for (const auto& [name, entry] : file.entries()) {
-    if (!known.contains(name)) {
-      return bad_input("{}: tensor \"{}\" is not part of this model", file.origin(), name);
-    }
-  }
-  fill_weights([&](const Weight& weight, std::int64_t first, std::span<float> values) {
-    file.copy_floats(weight.name, first, values);
-  });
   return {};
 }
 
-std::vector<ModelState::StateKind> ModelState::state_kinds() const {
-  const Program& program = executor_.program();
-  QT_CHECK(!program.shards.empty() && !program.shards.front().state.empty(),
-           "a program without an optimizer");
-  if (program.shards.front().state.size() == 2) return {{"m", true}, {"v", true}};
-  return {{"adafactor", false}};
+void ModelState::initialise(std::uint64_t seed) {
+  const Status status = fill_weights(
+      [&](const Weight& weight, std::int64_t first, std::span<float> values) -> Status {
+        initial_values(weight, seed, first, values);
+        return {};
+      });
+  QT_CHECK(status.ok(), "initial values failed");
 }
 
-Status ModelState::load_optimizer(const Safetensors& file) {
-  const auto kinds = state_kinds();
-  for (const Weight& weight : weights_) {
-    for (const StateKind& kind : kinds) {
-      const std::string name = weight.name + "." + kind.suffix;
-      const auto dims =
-          kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)};
-      if (const Status status = file.check_float(name, dims); !status.ok()) {
-        return bad_input("{} (was it written by another optimizer?)", status.error().message);
-      }
-    }
+std::vector<TensorFiles::Wanted> ModelState::wanted(bool optimizer) const {
+  std::vector<TensorFiles::Wanted> wanted;
+  for (const auto& tensor :
+       checkpoint_layout(weights_, values_.empty() ? stored_values("adamw") : values_).tensors) {
+    if ((tensor.value != 0) == optimizer) wanted.push_back({tensor.name, tensor.shape});
   }
+  return wanted;
+}
+
+Status ModelState::check(const TensorFiles& files) const {
+  return files.expect(wanted(false));
+}
+
+Status ModelState::check_optimizer(const TensorFiles& files) const {
+  QT_CHECK(!values_.empty(), "a program without an optimizer");
+  if (const Status status = files.expect(wanted(true)); !status.ok())
+    return bad_input("{} (was it written by another optimizer?)", status.error().message);
+  return {};
+}
+
+Status ModelState::load(TensorFiles& files) {
+  QT_TRY(check(files));
+  return fill_weights([&](const Weight& weight, std::int64_t first, std::span<float> values) {
+    return files.read(weight.name, first, values);
+  });
+}
+
+Status ModelState::load_optimizer(TensorFiles& files) {
+  QT_TRY(check_optimizer(files));
   const Program& program = executor_.program();
   for (const Shard& shard : program.shards) {
-    for (std::size_t k = 0; k < kinds.size(); ++k) {
-      if (kinds[k].per_element) {
-        fill(shard.state[k], shard.pieces, Part::kRounded,
-             [&](const Weight& weight, std::int64_t first, std::span<float> values) {
-               file.copy_floats(weight.name + "." + kinds[k].suffix, first, values);
-             });
+    for (std::size_t k = 0; k < shard.state.size(); ++k) {
+      const StoredValue& value = values_[k + 1];
+      const auto name_of = [&](const Weight& weight) { return weight.name + "." + value.suffix; };
+      if (value.per_element) {
+        QT_TRY(fill(shard.state[k], shard.pieces, Part::kRounded,
+                    [&](const Weight& weight, std::int64_t first, std::span<float> values) {
+                      return files.read(name_of(weight), first, values);
+                    }));
         continue;
       }
       std::vector<float> state;
       for (const ShardPiece& piece : shard.whole_pieces) {
         const Weight& weight = weight_of(program, piece);
         const std::size_t at = state.size();
-        state.resize(at + index(adafactor_size(weight)));
-        file.copy_floats(weight.name + ".adafactor", 0, std::span(state).subspan(at));
+        state.resize(at + index(stored_size(weight, value)));
+        QT_TRY(files.read(name_of(weight), 0, std::span(state).subspan(at)));
       }
       executor_.write(shard.state[k], 0, std::as_bytes(std::span(state)));
     }
@@ -164,32 +186,50 @@ Status ModelState::load_optimizer(const Safetensors& file) {
   return {};
 }
 
-ModelState::Reader ModelState::reader_of(
-    const std::function<TensorId(const Shard&)>& tensor) const {
-  return [this, tensor](const Shard& shard, std::int64_t first, std::span<float> values) {
-    const DType dtype = executor_.program().tensor(tensor(shard)).dtype;
-    const auto read = [&]<class T>(TensorId from, T) {
-      std::vector<T> stored(values.size());
-      executor_.read(from, first * static_cast<std::int64_t>(sizeof(T)),
-                     std::as_writable_bytes(std::span(stored)));
-      return stored;
-    };
-    if (dtype == DType::kI16) {
-      const auto low = read(tensor(shard), std::int16_t{});
-      const auto high = read(shard.working, bf16{});
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<float>(SplitFloat(high[i], low[i]));
-      return;
-    }
-    with_float_type(dtype, [&]<class T>(T t) {
-      const auto stored = read(tensor(shard), t);
-      std::transform(stored.begin(), stored.end(), values.begin(),
-                     [](T v) { return static_cast<float>(v); });
-    });
-  };
+void ModelState::read(std::int32_t piece, std::int32_t value, std::int64_t at,
+                      std::span<float> values) const {
+  const Where& where = where_[index(piece)];
+  const Shard& shard = executor_.program().shards[where.shard];
+  read(shard, value == 0 ? shard.master : shard.state[index(value) - 1],
+       where.offset + at - pieces_[index(piece)].first, values);
 }
 
-std::vector<float> ModelState::gather_elements(const std::string& name, const Reader& read) const {
+void ModelState::read(const Shard& shard, TensorId tensor, std::int64_t first,
+                      std::span<float> values) const {
+  const auto get = [&]<class T>(TensorId from, T) {
+    std::vector<T> stored(values.size());
+    executor_.read(from, first * static_cast<std::int64_t>(sizeof(T)),
+                   std::as_writable_bytes(std::span(stored)));
+    return stored;
+  };
+  const auto convert = [&](const auto& value_at) {
+    parallel_for(static_cast<std::int64_t>(values.size()), kElementGrain,
+                 [&](std::int64_t begin, std::int64_t end, int) {
+                   for (std::int64_t i = begin; i < end; ++i) values[index(i)] = value_at(index(i));
+                 });
+  };
+  switch (executor_.program().tensor(tensor).dtype) {
+    case DType::kF32:
+      executor_.read(tensor, first * 4, std::as_writable_bytes(values));
+      return;
+    case DType::kI16: {
+      const auto low = get(tensor, std::int16_t{});
+      const auto high = get(shard.working, bf16{});
+      convert([&](std::size_t i) { return static_cast<float>(SplitFloat(high[i], low[i])); });
+      return;
+    }
+    case DType::kBF16: {
+      const auto stored = get(tensor, bf16{});
+      convert([&](std::size_t i) { return static_cast<float>(stored[i]); });
+      return;
+    }
+    default:
+      QT_CHECK(false, "weights of type {}", name_of(executor_.program().tensor(tensor).dtype));
+  }
+}
+
+std::vector<float> ModelState::gather_elements(
+    const std::string& name, const std::function<TensorId(const Shard&)>& tensor) const {
   // 1. What this rank contributes: runs of (first element, count, values), of the pieces it answers
   // for.
   const Program& program = executor_.program();
@@ -201,7 +241,7 @@ std::vector<float> ModelState::gather_elements(const std::string& name, const Re
       for_each_run(weight, piece,
                    [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
                      std::vector<float> values(index(count));
-                     read(shard, offset, values);
+                     read(shard, tensor(shard), offset, values);
                      const std::int64_t head[2] = {element, count};
                      mine.append(reinterpret_cast<const char*>(head), sizeof head);
                      mine += bytes_of(values);
@@ -231,90 +271,11 @@ std::vector<float> ModelState::gather_elements(const std::string& name, const Re
   return values;
 }
 
-// The state of a weight is the same on all ranks that have it; the first of them tells.
-std::vector<float> ModelState::gather_adafactor(const Weight& whole) const {
-  const Program& program = executor_.program();
-  const Place& place = program.place;
-  std::string mine;
-  for (const Shard& shard : program.shards) {
-    std::int64_t at = 0;
-    for (const ShardPiece& piece : shard.whole_pieces) {
-      const Weight& weight = weight_of(program, piece);
-      const std::int64_t size = adafactor_size(weight);
-      if (weight.name == whole.name && place.dp == 0 && place.tp == 0 &&
-          program.units[index(piece.unit)].stages.front() == place.pp) {
-        std::vector<float> values(index(size));
-        executor_.read(shard.state.front(), at * 4, std::as_writable_bytes(std::span(values)));
-        mine = bytes_of(values);
-      }
-      at += size;
-    }
-  }
-  std::vector<float> values;
-  for (const std::string& text : world_.gather(mine)) {
-    if (text.empty()) continue;
-    values.resize(text.size() / sizeof(float));
-    std::memcpy(values.data(), text.data(), text.size());
-  }
-  return values;
-}
-
 std::vector<float> ModelState::gather_weight(const std::string& name) const {
-  return gather_elements(name, reader_of([](const Shard& shard) { return shard.master; }));
+  return gather_elements(name, [](const Shard& shard) { return shard.master; });
 }
 std::vector<float> ModelState::gather_gradient(const std::string& name) const {
-  return gather_elements(name, reader_of([](const Shard& shard) { return shard.grad; }));
-}
-
-Status ModelState::save_values(const Path& path, bool optimizer) const {
-  const std::vector<StateKind> kinds =
-      optimizer ? state_kinds() : std::vector<StateKind>{{"", true}};
-  std::vector<SafetensorsWriter::Item> items;
-  for (const Weight& weight : weights_) {
-    for (const StateKind& kind : kinds) {
-      items.push_back(
-          {optimizer ? weight.name + "." + kind.suffix : weight.name, DType::kF32,
-           kind.per_element ? dims_of(weight.shape) : std::vector{adafactor_size(weight)}});
-    }
-  }
-  // Rank 0 writes; should it fail, it still takes part in the gathering, so that nobody is left
-  // waiting.
-  Status status;
-  std::optional<SafetensorsWriter> writer;
-  if (world_.rank() == 0) {
-    auto created =
-        SafetensorsWriter::create(path, items,
-                                  optimizer ? std::map<std::string, std::string>{}
-                                            : std::map<std::string, std::string>{{"format", "pt"}});
-    if (created.ok()) {
-      writer.emplace(std::move(created).value());
-    } else {
-      status = created.error();
-    }
-  }
-  for (const Weight& weight : weights_) {
-    for (std::size_t k = 0; k < kinds.size(); ++k) {
-      std::vector<float> values;
-      if (!optimizer) {
-        values = gather_weight(weight.name);
-      } else if (kinds[k].per_element) {
-        values = gather_elements(weight.name,
-                                 reader_of([k](const Shard& shard) { return shard.state[k]; }));
-      } else {
-        values = gather_adafactor(weight);
-      }
-      if (writer && status.ok()) status = writer->append(std::as_bytes(std::span(values)));
-    }
-  }
-  if (writer && status.ok()) status = writer->commit();
-  return status;
-}
-
-Status ModelState::save(const Path& path) const {
-  return save_values(path, false);
-}
-Status ModelState::save_optimizer(const Path& path) const {
-  return save_values(path, true);
+  return gather_elements(name, [](const Shard& shard) { return shard.grad; });
 }
 
 }  // namespace quintet

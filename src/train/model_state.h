@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/safetensors.h"
+#include "base/tensor_files.h"
 #include "model/t5_config.h"
 #include "parallel/communicator.h"
 #include "runtime/executor.h"
+#include "train/checkpoint_layout.h"
+#include "train/checkpoint_shares.h"
 
 namespace quintet {
 
@@ -23,15 +25,21 @@ class ModelState {
   ModelState(Executor& executor, World& world, const T5Config& model);
 
   void initialise(std::uint64_t seed);
-  // Takes this rank's part of every weight from the file; refuses it when a weight is missing, has
-  // another shape, or when the file has tensors the model does not know. Nothing is changed unless
-  // all is well.
-  Status load(const Safetensors& file);
-  Status load_optimizer(const Safetensors& file);
+  // Whether files hold exactly this model's weights, or this optimizer's state of them; names what
+  // is missing, misshapen or too much.
+  Status check(const TensorFiles& files) const;
+  Status check_optimizer(const TensorFiles& files) const;
+  // Takes this rank's part of every weight from files, reading no more than it needs. Nothing is
+  // changed if they do not fit; a file that cannot be read leaves a part of the weights changed.
+  Status load(TensorFiles& files);
+  Status load_optimizer(TensorFiles& files);
 
-  // Rank 0 writes the whole, gathered weight by weight from all ranks.
-  Status save(const Path& path) const;
-  Status save_optimizer(const Path& path) const;
+  // What this rank has, in pieces; and elements of a piece's part, of one of values(), as float32.
+  const std::vector<HeldPiece>& pieces() const { return pieces_; }
+  void read(std::int32_t piece, std::int32_t value, std::int64_t at, std::span<float> values) const;
+  // The kinds of value that a checkpoint has of each weight.
+  const std::vector<StoredValue>& values() const { return values_; }
+
   // One whole weight, or its gradient where the program keeps it, on rank 0; empty elsewhere.
   std::vector<float> gather_weight(const std::string& name) const;
   std::vector<float> gather_gradient(const std::string& name) const;
@@ -41,30 +49,35 @@ class ModelState {
   std::int64_t parameters() const { return model_.parameters(); }
 
  private:
-  // A kind of value that exists for each element of a weight or for its rows and columns.
-  struct StateKind {
-    std::string suffix;       // "<weight>.m"
-    bool per_element = true;  // else: row means, then column means, or all values of a vector
-  };
-  std::vector<StateKind> state_kinds() const;
   // How float32 values are stored: rounded to the tensor's type, or one half of a split float32.
   enum class Part { kRounded, kHigh, kLow };
   template <class Source>
-  void fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
-            const Source& source);
+  Status fill(TensorId tensor, const std::vector<ShardPiece>& pieces, Part part,
+              const Source& source);
   template <class Source>
-  void fill_weights(const Source& source);
-  Status save_values(const Path& path, bool optimizer) const;
-  // Reads elements of a shard, from one on.
-  using Reader = std::function<void(const Shard&, std::int64_t, std::span<float>)>;
-  Reader reader_of(const std::function<TensorId(const Shard&)>& tensor) const;
-  std::vector<float> gather_elements(const std::string& name, const Reader& read) const;
-  std::vector<float> gather_adafactor(const Weight& whole) const;
+  Status fill_weights(const Source& source);
+  std::vector<TensorFiles::Wanted> wanted(bool optimizer) const;
+  void list_pieces();
+  // Elements of a shard's tensor, from one on, as float32.
+  void read(const Shard& shard, TensorId tensor, std::int64_t first, std::span<float> values) const;
+  std::vector<float> gather_elements(const std::string& name,
+                                     const std::function<TensorId(const Shard&)>& tensor) const;
 
   Executor& executor_;
   World& world_;
   const T5Config& model_;
   std::vector<Weight> weights_;
+  std::vector<StoredValue> values_;
+  std::vector<HeldPiece> pieces_;
+  // Where a piece's first element is: a shard, and how far into its tensors.
+  struct Where {
+    std::size_t shard = 0;
+    std::int64_t offset = 0;
+  };
+  std::vector<Where> where_;
 };
+
+// The whole model's weights: what a rank alone would have.
+std::vector<Weight> whole_weights(const T5Config& model);
 
 }  // namespace quintet

@@ -63,6 +63,14 @@ void OutputSection::list(FieldList& fields) {
   fields.add("save_every", save_every, "steps between two checkpoints; 0: only at the end",
              at_least(0));
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
+  fields.add("keep_every", keep_every,
+             "kept for good: checkpoints whose step is a multiple of this; 0: none", at_least(0));
+  fields.add("keep_best", keep_best, "kept as well: so many checkpoints of lowest validation loss",
+             at_least(0));
+  fields.add(
+      "background", background,
+      "write checkpoints beside training, from a copy in host memory; false: training waits, "
+      "and no copy is needed");
   fields.add("checkpoints", checkpoints,
              "write checkpoints; false: metrics and summary only, for runs that only measure");
   fields.add("summary_skip", summary_skip,

@@ -50,6 +50,9 @@ struct OutputSection {
   std::int64_t log_every = 10;
   std::int64_t save_every = 0;
   std::int64_t keep = 2;
+  std::int64_t keep_every = 0;
+  std::int64_t keep_best = 0;
+  bool background = true;
   bool checkpoints = true;
   std::int64_t summary_skip = 1;
   bool resume = false;

@@ -23,6 +23,7 @@
 #include "train/metrics.h"
 #include "train/model_state.h"
 #include "train/run_signals.h"
+#include "train/saver.h"
 
 namespace quintet {
 namespace {
@@ -57,28 +58,27 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
   return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
 }
 
-// Where a run with an output folder begins: at 0, or after the newest checkpoint. Rank 0 looks, all
-// follow.
+// Where a run with an output folder begins: at 0, or after the newest checkpoint that is whole.
 Result<RunPosition> starting_position(const OutputSection& output, World& world,
                                       ModelState& state) {
   if (output.folder.empty()) return RunPosition{};
-  std::int64_t step = 0;
-  if (world.rank() == 0) {
-    if (const auto newest = newest_checkpoint(output.folder)) step = newest->step;
-  }
-  step = std::stoll(world.broadcast(std::to_string(step)));
-  if (step == 0) return RunPosition{};
   if (!output.resume) {
+    std::int64_t step = -1;
+    if (world.rank() == 0) {
+      if (const auto all = list_checkpoints(output.folder); !all.empty()) step = all.back().step;
+    }
+    step = std::stoll(world.broadcast(std::to_string(step)));
+    if (step < 0) return RunPosition{};
     return usage_error(
         "{} already has a checkpoint at step {}; continue with output.resume=true, or choose "
         "another output.folder",
         output.folder, step);
   }
-  const CheckpointInfo checkpoint = checkpoint_at(output.folder, step);
-  QT_TRY(load_checkpoint(checkpoint, state));
-  if (world.rank() == 0)
-    log_info("resuming after step {} from {}", step, checkpoint.folder.string());
-  return position_of(checkpoint);
+  RunPosition position;
+  QT_ASSIGN(const auto loaded, load_newest(output.folder, world, state, position));
+  if (loaded && world.rank() == 0)
+    log_info("resuming after step {} from {}", loaded->step, loaded->folder.string());
+  return position;
 }
 
 Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
@@ -161,7 +161,7 @@ class Run {
   Status train_steps();
   Status train_step(std::int64_t step);
   Status feed_step();
-  Status save(std::int64_t step);
+  Status save(std::int64_t step, bool due, bool last);
   Result<TrainResult> finish();
   void doing(const char* what, bool waiting = false) {
     watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
@@ -187,7 +187,7 @@ class Run {
   RunPosition start_;
   std::optional<MetricsFile> metrics_file_;
   std::optional<Ledger> ledger_;
-  std::string run_toml_;
+  std::optional<Saver> saver_;
   std::optional<Progress> progress_;
   std::optional<Prefetcher> batches_;
 
@@ -209,7 +209,8 @@ Status Run::prepare() {
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
   plan_ = dry_run(program_);
   doing("making the device ready");
-  QT_ASSIGN(executor_, make_fitting_executor(program_, options_, world_));
+  QT_ASSIGN(executor_, make_fitting_executor(program_, options_, world_,
+                                             saving_bytes(config_.output, options_)));
   executor_->report_to(watchdog_.activity());
   QT_ASSIGN(data_, open_data(config_, options_));
   state_.emplace(*executor_, world_, options_.model);
@@ -226,7 +227,9 @@ Status Run::prepare() {
                    std::min(config_.output.trace_steps,
                             config_.train.steps - start_.step - config_.output.trace_first + 1)},
       config_.output.summary_skip);
-  run_toml_ = config_to_toml(config_.fields(), false);
+  QT_ASSIGN(saver_,
+            Saver::create(config_.output, options_.model, config_to_toml(config_.fields(), false),
+                          *state_, *executor_, world_));
   if (reports_) {
     announce(options_, *state_, plan_);
     progress_.emplace(config_.train.steps, config_.output.log_every,
@@ -277,7 +280,7 @@ Status Run::train_steps() {
         agree_on_request(world_, config_.train.max_hours > 0 && hours >= config_.train.max_hours);
     const bool stop = request == Request::kStop || request == Request::kTimeUp;
     const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
-    if (saves_ && (last || due || request != Request::kNothing)) QT_TRY(save(step));
+    QT_TRY(save(step, last || due || request != Request::kNothing, last || stop));
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
@@ -310,8 +313,11 @@ Status Run::train_step(std::int64_t step) {
   const double feeding = executor_->runs_beside_host() ? 0 : now() - started;
   watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
   QT_ASSIGN(const StepResult outcome, finish_step(*executor_));
-  if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm))
+  if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
+    doing("saving a checkpoint");
+    saver_->complete();
     return not_finite(step, outcome, config_.output);
+  }
   const double ran = now() - began - feeding;
   comparing();
   QT_TRY(ledger_->step(step, executor_->began(), executor_->timings(), waited_, ran));
@@ -343,11 +349,10 @@ Status Run::train_step(std::int64_t step) {
   return {};
 }
 
-Status Run::save(std::int64_t step) {
-  doing("saving a checkpoint");
-  return save_checkpoint(config_.output.folder,
-                         {step, start_.samples + (step - start_.step) * options_.global_batch()},
-                         world_, *state_, options_.model, run_toml_, config_.output.keep);
+Status Run::save(std::int64_t step, bool due, bool last) {
+  if (due) doing("saving a checkpoint");
+  return saver_->after_step(
+      {step, start_.samples + (step - start_.step) * options_.global_batch(), {}}, due, last);
 }
 
 Result<TrainResult> Run::finish() {

@@ -145,6 +145,16 @@ class CudaExecutor final : public Executor {
              "bytes [{}, +{}) of {} ({} bytes)", offset, size, t.name, t.bytes());
     return memory().at(program_, tensor) + offset;
   }
+  // Pinned: the device writes it directly, several times as fast as through the driver's own
+  // buffers.
+  std::shared_ptr<std::byte> host_memory(std::int64_t bytes) override {
+    void* data = nullptr;
+    if (cudaMallocHost(&data, index(bytes)) != cudaSuccess) {
+      cudaGetLastError();  // else the next call would report it
+      return nullptr;
+    }
+    return {static_cast<std::byte*>(data), [](std::byte* p) { cudaFreeHost(p); }};
+  }
 
   Status run() override {
     began_ = now();
