@@ -47,6 +47,4 @@ else
 fi
 rm -rf build/demo
 $quintet study run $study --out build/demo
-if $quintet study report --help >/dev/null 2>&1; then
-  $quintet study report build/demo
-fi
+say "Its report, one page for a browser: $($quintet study report build/demo)"

@@ -79,6 +79,7 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench =
       app.add_subcommand("bench", "measure, against ceilings measured in the same run");
   bench->require_subcommand(1);
+  add_bench_foresight(*bench, action);
   CLI::App* command =
       bench->add_subcommand("step", "one training step: time by kind of op, share of the ceiling");
   auto options = std::make_shared<RunOptions>(*command);

@@ -18,9 +18,12 @@ void add_cluster(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_bench_foresight(CLI::App& bench, Action& action);
+void add_calibrate(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
@@ -40,5 +43,6 @@ void add_study_run(CLI::App& study, Action& action);
 void add_study_resume(CLI::App& study, Action& action);
 void add_study_status(CLI::App& study, Action& action);
 void add_study_analyse(CLI::App& study, Action& action);
+void add_study_report(CLI::App& study, Action& action);
 
 }  // namespace quintet

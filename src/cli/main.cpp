@@ -45,10 +45,12 @@ int run(int argc, char** argv) {
   add_cluster(app, action);
   add_sweep(app, action);
   add_study(app, action);
+  add_report(app, action);
   add_plan(app, action);
   add_inspect(app, action);
   add_verify(app, action);
   add_bench(app, action);
+  add_calibrate(app, action);
   add_config(app, action);
   add_data(app, action);
   add_tokenize(app, action);

@@ -38,7 +38,7 @@ void RunOptions::shortcut(CLI::App& command, const std::string& flag, const std:
   shortcuts_.push_back({key, std::move(value), option});
 }
 
-Result<RunConfig> RunOptions::load() const {
+Result<RunConfig> RunOptions::load(const std::vector<std::string>& more) const {
   std::vector<std::string> all;
   for (const Shortcut& shortcut : shortcuts_) {
     // An empty value is one, too, and mostly a variable of a script that was not set.
@@ -46,6 +46,7 @@ Result<RunConfig> RunOptions::load() const {
       all.push_back(shortcut.key + "=" + (shortcut.value->empty() ? "\"\"" : *shortcut.value));
   }
   all.insert(all.end(), assignments_.begin(), assignments_.end());
+  all.insert(all.end(), more.begin(), more.end());
   return load_run_config(file_, all);
 }
 

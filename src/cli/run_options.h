@@ -17,8 +17,8 @@ class RunOptions {
   // Adds the options to a subcommand. The object must live until it is parsed.
   explicit RunOptions(CLI::App& command);
 
-  // File first, then shortcuts, then --set.
-  Result<RunConfig> load() const;
+  // File first, then shortcuts, then --set, then `more` assignments.
+  Result<RunConfig> load(const std::vector<std::string>& more = {}) const;
   // For commands that describe a run without being started on its ranks: --ranks.
   void add_ranks(CLI::App& command);
   std::int64_t ranks() const { return ranks_; }

@@ -1,5 +1,6 @@
 // quintet study run, resume and status.
-#include <filesystem>
+#include <map>
+#include <set>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct StudyRunOptions {
   std::string file, folder;
-  bool unshaped = false, keep_runs = false;
+  bool unshaped = false, keep_runs = false, dry_run = false;
 };
 
 void print_reasons(const StudyStore& store, const std::string& status) {
@@ -40,10 +41,36 @@ Status go_on(const StudyFile& study, StudyStore& store, const StudyRunOptions& o
   return {};
 }
 
+// What would run, without running it.
+void print_plan(const StudyFile& study, const std::vector<PlannedRow>& rows) {
+  std::map<std::string, std::int64_t> impossible;
+  std::set<std::int64_t> cells, blocks;
+  std::int64_t simulated = 0, out = 0;
+  for (const PlannedRow& row : rows) {
+    cells.insert(row.cell);
+    blocks.insert(row.block);
+    simulated += row.simulated ? 1 : 0;
+    if (const auto run = run_of(study, row.levels); !run.ok()) {
+      ++impossible[run.error().message];
+      ++out;
+    }
+  }
+  fmt::print("{}: {} combinations of levels, {} rows ({} measured in {} block{}, {} simulated)\n",
+             study.study.name, cells.size(), rows.size(),
+             static_cast<std::int64_t>(rows.size()) - simulated, blocks.size(),
+             blocks.size() == 1 ? "" : "s", simulated);
+  fmt::print("{} of them cannot run; memory is not looked at\n", out);
+  for (const auto& [reason, count] : impossible) fmt::print("  {:>6} {}\n", count, reason);
+}
+
 Status study_run(StudyRunOptions options) {
   QT_ASSIGN(const std::string text, read_file(options.file));
   QT_ASSIGN(const StudyFile study, StudyFile::parse(text, options.file));
   QT_ASSIGN(const std::vector<PlannedRow> rows, rows_of(study));
+  if (options.dry_run) {
+    print_plan(study, rows);
+    return {};
+  }
   if (options.folder.empty()) options.folder = "runs/study-" + study.study.name;
   QT_ASSIGN(StudyStore store, StudyStore::open(options.folder, true));
   QT_ASSIGN(const bool begun, store.holds_study());
@@ -75,7 +102,8 @@ Status study_resume(const StudyRunOptions& options) {
                      options.folder);
   }
   QT_ASSIGN(const std::string text, store.get("file"));
-  QT_ASSIGN(const StudyFile study, StudyFile::parse(text, options.folder + " (study file)"));
+  QT_ASSIGN(StudyFile study, StudyFile::parse(text, options.folder + " (study file)"));
+  QT_ASSIGN(study.study.name, store.get("name"));
   return go_on(study, store, options);
 }
 
@@ -121,6 +149,7 @@ void add_study_run(CLI::App& study, Action& action) {
   command->add_option("file", options->file, "the study (TOML, docs/studies.md)")->required();
   command->add_option("--out", options->folder,
                       "folder for its rows (study.sqlite); default runs/study-NAME");
+  command->add_flag("--dry-run", options->dry_run, "check the file and say what would run");
   add_run_flags(*command, *options);
   command->footer("Example: quintet study run studies/demo.toml --out runs/demo");
   command->callback([options, &action] { action = [options] { return study_run(*options); }; });

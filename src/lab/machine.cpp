@@ -106,10 +106,13 @@ double Machine::beside_ranks(OpClass op_class, double ranks) const {
   return factor_below;
 }
 
+double Machine::floor_seconds(const Program& program, const Op& op) const {
+  return std::max(flops_of(program, op) / flops_per_second(dtype_of_products(program, op)),
+                  moved_bytes(program, op) / memory_bytes_per_second());
+}
+
 OpTime Machine::roofline(const Program& program, const Op& op) const {
-  const double flops = flops_of(program, op) / flops_per_second(dtype_of_products(program, op));
-  const double bytes = moved_bytes(program, op) / memory_bytes_per_second();
-  return {std::max(flops, bytes) / efficiency.of(class_of(op.kind)) + device.op_us * 1e-6,
+  return {floor_seconds(program, op) / efficiency.of(class_of(op.kind)) + device.op_us * 1e-6,
           Origin::kDataSheet};
 }
 

@@ -131,6 +131,8 @@ class Machine {
   // the last beyond them.
   double beside_ranks(OpClass op_class, double ranks) const;
 
+  // What an op takes at full rates: its products, or the bytes it moves, whichever takes longer.
+  double floor_seconds(const Program& program, const Op& op) const;
   // The time of one op by itself, its operands not in the cache. Not for communication.
   OpTime seconds_of(const Program& program, const Op& op) const;
   // The times of a program's ops, as one follows the other: operands that were touched a moment

@@ -1,7 +1,9 @@
 #include "lab/measured_run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -21,6 +23,21 @@ std::vector<std::string> lines_of(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+// What the rank that ended first left there; nothing where none did.
+std::optional<Error> outcome_in(const std::string& file) {
+  const auto text = read_file(file);
+  if (!text.ok()) return std::nullopt;
+  const std::size_t line = text.value().find('\n');
+  int code = 0;
+  const auto [end, error] =
+      std::from_chars(text.value().data(), text.value().data() + text.value().size(), code);
+  if (line == std::string::npos || error != std::errc() || code < 1 || code > 255)
+    return std::nullopt;
+  std::string message = text.value().substr(line + 1);
+  while (!message.empty() && message.back() == '\n') message.pop_back();
+  return Error{static_cast<ErrorCode>(code), message};
 }
 
 // What the run said about its end: the first complaint is the cause of the others.
@@ -125,11 +142,12 @@ RunOutcome run_measured(const RunPlace& place, RunConfig config, const std::stri
                         const RunLimits& limits) {
   if (const Status made = make_directories(folder); !made.ok()) return {0, made.error()};
   config.output.folder = folder;
-  const std::string log = folder + "/log.txt";
+  const std::string log = folder + "/log.txt", outcome = folder + "/outcome";
+  if (const Status made = write_file(outcome, ""); !made.ok()) return {0, made.error()};
   const auto line = command_line(place, config);
   if (!line.ok()) return {static_cast<int>(line.error().code), line.error()};
   const auto ended =
-      run_supervised(line.value(), {log, limits.timeout, limits.interrupted, limits.mark});
+      run_supervised(line.value(), {log, limits.timeout, limits.interrupted, limits.mark, outcome});
   if (!ended.ok()) return {static_cast<int>(ended.error().code), ended.error()};
   const int code = ended.value().code;
   if (ended.value().interrupted) return {code, make_error(ErrorCode::kInterrupted, "interrupted")};
@@ -137,6 +155,7 @@ RunOutcome run_measured(const RunPlace& place, RunConfig config, const std::stri
     return {code, make_error(ErrorCode::kPeerLost, "not done after {:.0f} s", limits.timeout)};
   }
   if (code != 0) {
+    if (const auto said = outcome_in(outcome)) return {static_cast<int>(said->code), *said};
     return {code,
             make_error(code < 128 ? static_cast<ErrorCode>(code) : ErrorCode::kPeerLost, "{}",
                        complaint_in(log, fmt::format("the run ended with exit code {}", code)))};

@@ -55,8 +55,8 @@ std::string simulation_text(const CellRun& run) {
                          : "");
 }
 
-Result<RowResult> run_simulation(const SimulationCommand& command) {
-  QT_ASSIGN(const std::string text, output_of(command.line));
+Result<RowResult> run_simulation(const SimulationCommand& command, double timeout) {
+  QT_ASSIGN(const std::string text, output_of(command.line, timeout));
   QT_ASSIGN(const Json plan, parse_json(text, "quintet plan --json"));
   RowResult result;
   result.status = "done";

@@ -19,6 +19,6 @@ Result<SimulationCommand> simulation_command(const CellRun& run, const Path& fol
 // The same as a person would type it.
 std::string simulation_text(const CellRun& run);
 // What it says; a layout that does not fit the machine's memory is an error, kOutOfMemory.
-Result<RowResult> run_simulation(const SimulationCommand& command);
+Result<RowResult> run_simulation(const SimulationCommand& command, double timeout);
 
 }  // namespace quintet

@@ -142,6 +142,31 @@ Status feed_random(Executor& executor, const StepOptions& options) {
 
 }  // namespace
 
+Result<StepTimes> time_steps(const StepOptions& options, int repetitions, double at_most) {
+  const Program program = compile_step(options);
+  const auto world = make_single_world();
+  QT_ASSIGN(auto executor, make_executor(program, *world));
+  fill_weights(*executor);
+  QT_TRY(feed_random(*executor, options));
+  // The first loads code, the second captures the graph and settles the clocks.
+  for (int warm_up = 1; warm_up <= 2; ++warm_up) {
+    QT_ASSIGN(const StepResult ignored, run_step(*executor, warm_up, 1e-4));
+    static_cast<void>(ignored);
+  }
+  std::vector<double> seconds;
+  const double begin = now();
+  while (static_cast<int>(seconds.size()) < repetitions &&
+         (seconds.size() < 3 || now() - begin < at_most)) {
+    const double start = now();
+    QT_TRY(executor->run());
+    QT_TRY(executor->wait());
+    seconds.push_back(now() - start);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return StepTimes{seconds[seconds.size() / 2], seconds.front(), seconds.back(),
+                   executor->device_bytes_in_use()};
+}
+
 Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   const Program program = compile_step(options);
   const auto world = make_single_world();

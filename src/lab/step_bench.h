@@ -37,6 +37,13 @@ struct StepBench {
   std::vector<KindCost> kinds;      // by time, most first
 };
 
+// The seconds of a step, and nothing else: up to so many repetitions, or about so long.
+struct StepTimes {
+  double median = 0, fastest = 0, slowest = 0;
+  std::int64_t device_bytes = 0;  // in use on the device; 0 on the CPU
+};
+Result<StepTimes> time_steps(const StepOptions& options, int repetitions, double seconds);
+
 Result<StepBench> bench_step(const StepOptions& options, int repetitions);
 
 }  // namespace quintet

@@ -299,12 +299,13 @@ class Runner {
       const Path folder = options_.folder / "runs" / fmt::format("{:05}", row.id);
       QT_ASSIGN(const auto command, simulation_command(run.value(), folder));
       QT_TRY(store_.start(row.id, simulation_text(run.value())));
-      flights.push_back({row, std::async(std::launch::async, [command, folder] {
-                           auto result = run_simulation(command);
-                           std::error_code none;
-                           std::filesystem::remove_all(folder, none);
-                           return result;
-                         })});
+      flights.push_back(
+          {row, std::async(std::launch::async, [command, folder, timeout = study_.measure.timeout] {
+             auto result = run_simulation(command, timeout);
+             std::error_code none;
+             std::filesystem::remove_all(folder, none);
+             return result;
+           })});
       if (flights.size() >= at_once) QT_TRY(land());
     }
     while (!flights.empty()) QT_TRY(land());
@@ -324,6 +325,8 @@ class Runner {
 Status run_study(const StudyFile& study, StudyStore& store, const StudyOptions& options) {
   Runner runner(study, store, options);
   const Status status = runner.run();
+  std::error_code not_empty;  // then rows that failed are in it
+  std::filesystem::remove(options.folder / "runs", not_empty);
   // Whatever an interruption made fail, it is an interruption.
   return !status.ok() && runner.interrupted() ? Status(runner.stopped()) : status;
 }

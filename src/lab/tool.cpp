@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "parallel/outcome.h"
 
 namespace quintet {
 namespace {
@@ -24,13 +25,19 @@ std::string last_line(std::string text) {
   return begin == std::string::npos ? text : text.substr(begin + 1);
 }
 
-// Reads two pipes until both are closed.
-void drain(int first, std::string& first_text, int second, std::string& second_text) {
+// Reads two pipes until both are closed; false if the time is up before.
+bool drain(int first, std::string& first_text, int second, std::string& second_text,
+           double timeout) {
+  const double began = now();
   pollfd polls[2] = {{first, POLLIN, 0}, {second, POLLIN, 0}};
   std::string* texts[2] = {&first_text, &second_text};
   int open = 2;
   while (open > 0) {
-    if (::poll(polls, 2, -1) < 0 && errno != EINTR) return;
+    if (timeout > 0 && now() - began > timeout) return false;
+    if (::poll(polls, 2, timeout > 0 ? 200 : -1) < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
     for (int i = 0; i < 2; ++i) {
       if (polls[i].fd < 0 || polls[i].revents == 0) continue;
       char chunk[65536];
@@ -43,6 +50,7 @@ void drain(int first, std::string& first_text, int second, std::string& second_t
       }
     }
   }
+  return true;
 }
 
 constexpr const char* kMark = "QUINTET_RUN_MARK";
@@ -69,6 +77,7 @@ Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
     if (!supervision.mark.empty()) ::setenv(kMark, supervision.mark.c_str(), 1);
+    if (!supervision.outcome.empty()) ::setenv(kOutcomeVariable, supervision.outcome.c_str(), 1);
     ::dup2(log, STDOUT_FILENO);
     ::dup2(log, STDERR_FILENO);
     ::execvp(argv[0], argv.data());
@@ -113,7 +122,7 @@ void end_marked(const std::string& mark) {
   }
 }
 
-Result<std::string> output_of(const std::vector<std::string>& line) {
+Result<std::string> output_of(const std::vector<std::string>& line, double timeout) {
   const std::vector<char*> argv = argv_of(line);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0) return io_error("no pipe: {}", std::strerror(errno));
@@ -137,13 +146,15 @@ Result<std::string> output_of(const std::vector<std::string>& line) {
   ::close(out[1]);
   ::close(err[1]);
   std::string printed, complaints;
-  if (child > 0) drain(out[0], printed, err[0], complaints);
+  const bool in_time = child < 0 || drain(out[0], printed, err[0], complaints, timeout);
+  if (!in_time) ::kill(child, SIGKILL);
   ::close(out[0]);
   ::close(err[0]);
   if (child < 0) return io_error("cannot start {}: {}", line[0], std::strerror(errno));
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (!in_time) return io_error("{} was not done after {:.0f} s", line[0], timeout);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return printed;
   const auto self = own_path();
   if (WIFEXITED(status) && self.ok() && line[0] == self.value()) {

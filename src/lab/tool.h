@@ -11,14 +11,16 @@
 namespace quintet {
 
 // What the command wrote to standard output. An error where it cannot be started or does not end
-// well: its code (kIo for other programs than ours) and the last line of its standard error.
-Result<std::string> output_of(const std::vector<std::string>& line);
+// well: its code (kIo for other programs than ours) and the last line of its standard error. After
+// `timeout` seconds (0: never) it is killed.
+Result<std::string> output_of(const std::vector<std::string>& line, double timeout = 0);
 
 struct Supervision {
   std::string log;                                 // a file for all it prints
   double timeout = 0;                              // seconds; 0: none
   const std::atomic<bool>* interrupted = nullptr;  // ends it when set
   std::string mark;                                // for end_marked()
+  std::string outcome;  // an empty file for a rank to say why it ends (parallel/outcome.h)
 };
 struct CommandEnded {
   int code = 0;  // its exit status, or 128 + the signal that ended it

@@ -48,6 +48,8 @@ class Backend {
   virtual std::int64_t bytes_beside_arena(const Program& program) const = 0;
   // Whether copies to and from host memory go on beside the computation.
   virtual bool copies_beside_computation() const = 0;
+  // Whether every run times its ops. Elsewhere a run that does takes longer than one that does not.
+  virtual bool times_every_run() const = 0;
   // Whether one loop computes and issues communication, in the program's order: what stands behind
   // a computation does not begin before it.
   virtual bool issues_in_order() const = 0;

@@ -21,10 +21,18 @@ Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
 std::int64_t free_cuda_bytes() {
   return 0;
 }
+Result<DeviceFacts> cuda_facts() {
+  return cuda_available().error();
+}
 #endif
 
 Status device_available(Device device) {
   return device == Device::kCuda ? cuda_available() : Status();
+}
+
+Result<DeviceFacts> device_facts(Device device) {
+  if (device == Device::kCuda) return cuda_facts();
+  return cpu_facts();
 }
 
 std::unique_ptr<const Backend> make_backend(const Target& target) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -41,9 +42,15 @@ class Executor {
   // Tells which op it is at, for the watchdog; the object must outlive it. A device whose steps the
   // host only starts does not know.
   virtual void report_to(Activity&) {}
-  // What the last run spent its time on, by op, and when it began, on the steady clock.
+  // What the last measured run spent its time on, by op, and when the last run began, on the steady
+  // clock.
   virtual std::span<const OpTiming> timings() const = 0;
   virtual double began() const = 0;
+  // Runs ops by themselves, whatever they wait for in a step: the batches in the order given, one
+  // after the other without a pause, the ops of each as a step would issue them. Returns the
+  // seconds of each entry of `order`.
+  virtual Result<std::vector<double>> time_batches(std::span<const std::vector<OpId>> batches,
+                                                   std::span<const std::size_t> order) = 0;
   // Bytes this rank sent in all runs so far, by op.
   virtual std::vector<std::int64_t> bytes_sent() const = 0;
 
@@ -87,6 +94,17 @@ Status cuda_available();
 std::int64_t free_bytes(Device device);
 std::int64_t free_cpu_bytes();
 std::int64_t free_cuda_bytes();
+
+// What a device is, as its driver or the system says.
+struct DeviceFacts {
+  std::string name;
+  std::int64_t sm = 0;  // CUDA compute capability times ten
+  std::int64_t memory_bytes = 0, cache_bytes = 0;
+  std::int64_t devices = 1;  // of this kind, on this machine
+};
+Result<DeviceFacts> device_facts(Device device);
+DeviceFacts cpu_facts();
+Result<DeviceFacts> cuda_facts();
 
 // Measures what the device can do at best.
 class DeviceMeter {

@@ -124,6 +124,7 @@ std::string RunSummary::to_json() const {
   Json json = {{"model", model},           {"layout", layout},
                {"steps", steps},           {"step_seconds", step_seconds},
                {"final_loss", final_loss}, {"fingerprint", fingerprint}};
+  if (looks > 0) json["timed_op_by_op"] = {{"steps", looks}, {"cost_share", look_cost}};
   json["ranks"] = Json::array();
   for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
   return to_text(json, 1) + "\n";
@@ -139,6 +140,10 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
     summary.step_seconds = json.at("step_seconds");
     summary.final_loss = json.at("final_loss");
     summary.fingerprint = json.value("fingerprint", "");
+    if (json.contains("timed_op_by_op")) {
+      summary.looks = json.at("timed_op_by_op").at("steps");
+      summary.look_cost = json.at("timed_op_by_op").at("cost_share");
+    }
     for (const Json& rank : json.at("ranks")) summary.ranks.push_back(rank_from(rank));
     return summary;
   } catch (const Json::exception& error) {
@@ -165,6 +170,12 @@ std::string describe(const RunSummary& summary) {
                         fmt::format("hidden {}", name_of(static_cast<Method>(m))),
                         mean.hidden[m] * 1e3);
   }
+  if (summary.looks > 0) {
+    text += fmt::format(
+        "\n{} of the steps {} timed op by op and stand{} for all; that cost {:.2f} % of the run\n",
+        summary.looks, summary.looks == 1 ? "was" : "were", summary.looks == 1 ? "s" : "",
+        100 * summary.look_cost);
+  }
   if (summary.ranks.empty() || summary.ranks[0].planned.empty()) return text;
   text += fmt::format("\n{:<9} {:<21} {:<8} {:>6} {:>16}   {}\n", "for", "rank 0 sends", "along",
                       "ops", "bytes per step", "counted");
@@ -185,6 +196,7 @@ Ledger::Ledger(World& world, const Grid& grid, const Program& program, const Bac
       backend_(backend),
       trace_(std::move(trace)),
       skip_(skip),
+      looks_(skip + 1),
       peers_(world, grid, program),
       starts_(program.ops.size()) {
   if (!trace_.file.empty()) {
@@ -195,18 +207,40 @@ Ledger::Ledger(World& world, const Grid& grid, const Program& program, const Bac
   }
 }
 
+bool Ledger::wants_ops(std::int64_t number) {
+  if (backend_.times_every_run()) return true;
+  // All ranks together, or one would see others where they were not.
+  looked_ = world_.minimum(is_traced(number) || looks_.is_due(runs_ + 1) ? 1 : 0) == 1;
+  return looked_;
+}
+
 Status Ledger::step(std::int64_t number, double began, std::span<const OpTiming> timings,
                     double data_wait, double run_seconds) {
   for (std::size_t i = 0; i < timings.size(); ++i) starts_[i] = timings[i].start;
+  // Where the host carries tensors between GPUs, no op is timed, asked or not.
+  looked_ = looked_ && std::any_of(timings.begin(), timings.end(),
+                                   [](const OpTiming& t) { return t.end > 0; });
   const auto others_came = peers_.exchange(began, starts_);
   ++runs_;
-  if (!trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count) {
+  if (is_traced(number)) {
     events_ += trace_events(program_, backend_, timings, number, began - origin_, data_wait);
     if (number == trace_.first + trace_.count - 1) QT_TRY(write_trace());
   }
   if (runs_ > skip_) {
-    total_ += account_of(program_, backend_, timings, run_seconds, data_wait, others_came);
+    StepAccount account =
+        account_of(program_, backend_, timings, run_seconds, data_wait, others_came);
+    // A step that was not looked at is booked like the last one that was. It may have been faster:
+    // events between ops take time, too.
+    if (!backend_.times_every_run() && account.other < 0) {
+      const double busy = run_seconds - account.other;
+      account *= run_seconds / busy;
+      account.step = run_seconds + data_wait;
+      account.data_wait = data_wait;
+      account.other = 0;
+    }
+    total_ += account;
     seconds_.push_back(run_seconds + data_wait);
+    if (!backend_.times_every_run()) looks_.add(run_seconds, looked_);
   }
   return {};
 }
@@ -240,6 +274,10 @@ RunSummary Ledger::close(const Executor& executor) {
 
   RunSummary summary;
   summary.fingerprint = fingerprint_of(program);
+  if (!backend_.times_every_run()) {
+    summary.looks = looks_.count();
+    summary.look_cost = looks_.cost_share();
+  }
   for (const std::string& text : world_.gather(to_text(to_json(mine))))
     summary.ranks.push_back(rank_from(parse_json(text, "a rank's summary").value()));
   if (!seconds_.empty()) {

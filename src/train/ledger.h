@@ -11,6 +11,7 @@
 #include "parallel/peer_times.h"
 #include "runtime/accounting.h"
 #include "runtime/executor.h"
+#include "train/looks.h"
 
 namespace quintet {
 
@@ -33,6 +34,10 @@ struct RunSummary {
   double step_seconds = 0;  // median
   double final_loss = 0;
   std::string fingerprint;  // of rank 0's program
+  // Where timing single ops costs something: how many steps it was done in, and its share of the
+  // run. 0: every step has its own times.
+  std::int64_t looks = 0;
+  double look_cost = 0;
   std::vector<RankSummary> ranks;
 
   StepAccount mean_account() const;
@@ -57,6 +62,8 @@ class Ledger {
   Ledger(World& world, const Grid& grid, const Program& program, const Backend& backend,
          TraceOptions trace, std::int64_t skip = 1);
 
+  // Whether the ops of a step are to be timed; to be asked before it is run.
+  bool wants_ops(std::int64_t number);
   // After a step that began at `began` on the steady clock and whose ops took `timings`.
   Status step(std::int64_t number, double began, std::span<const OpTiming> timings,
               double data_wait, double run_seconds);
@@ -64,6 +71,9 @@ class Ledger {
   RunSummary close(const Executor& executor);
 
  private:
+  bool is_traced(std::int64_t number) const {
+    return !trace_.file.empty() && number >= trace_.first && number < trace_.first + trace_.count;
+  }
   Status write_trace();
 
   World& world_;
@@ -71,6 +81,8 @@ class Ledger {
   const Backend& backend_;
   const TraceOptions trace_;
   const std::int64_t skip_;
+  Looks looks_;
+  bool looked_ = false;  // at the step that is under way
   PeerTimes peers_;
   std::vector<double> starts_;
   StepAccount total_;

@@ -307,9 +307,11 @@ Status Run::train_step(std::int64_t step) {
   watchdog_.begin_step(step);
   QT_TRY(fed_);
   const double rate = learning_rate(config_.schedule, step, config_.train.steps);
+  const bool wants_ops = ledger_->wants_ops(step);
   const double began = now();
   watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
   inject_fault(world_.rank(), step);
+  executor_->measure_ops(wants_ops);
   QT_TRY(start_step(*executor_, step, rate));
   // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
   // so is the next step's. On the CPU this one is over by now.

@@ -175,17 +175,34 @@ Result<double> response_of(const StudyRun& run, const std::string& name) {
   return usage_error("a study has no response \"{}\"; it has {}", name, join(names, ", "));
 }
 
-// The factors asked for, as positions among the study's.
+// What a factor is called in figures: "zero" for parallel.zero, "model" for model.name; its whole
+// name where that would not be unique.
+std::string short_name(const StudyData& study, const std::string& name) {
+  const auto shortened = [](const std::string& full) {
+    if (full == "model.name") return std::string("model");
+    return full.substr(full.find('.') == std::string::npos ? 0 : full.find('.') + 1);
+  };
+  const std::string wanted = shortened(name);
+  const auto alike =
+      std::count_if(study.factors.begin(), study.factors.end(),
+                    [&](const auto& factor) { return shortened(factor.name) == wanted; });
+  return alike == 1 ? wanted : name;
+}
+
+// The factors asked for, by either name, as positions among the study's.
 Result<std::vector<std::size_t>> chosen_factors(const StudyData& study, const StudyChoice& choice,
                                                 const std::string& origin) {
   std::vector<std::string> names;
-  for (const StudyFactor& factor : study.factors) names.push_back(factor.name);
+  for (const StudyFactor& factor : study.factors) {
+    names.push_back(short_name(study, factor.name));
+  }
   std::vector<std::size_t> chosen;
-  for (const std::string& name : choice.factors.empty() ? names : choice.factors) {
+  for (const std::string& asked : choice.factors.empty() ? names : choice.factors) {
+    const std::string name = short_name(study, asked);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
       const std::string meant = nearest(name, names);
-      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, name,
+      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, asked,
                          meant.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", meant),
                          join(names, ", "));
     }
@@ -222,12 +239,15 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   measured.response = choice.response.empty() ? "step_seconds" : choice.response;
   for (const std::size_t f : chosen) {
     const StudyFactor& factor = study.factors[f];
-    const bool numeric = factor.numeric || std::find(choice.numeric.begin(), choice.numeric.end(),
-                                                     factor.name) != choice.numeric.end();
-    auto made = make_factor(factor.name, factor.levels, numeric);
+    const std::string name = short_name(study, factor.name);
+    const bool numeric = factor.numeric || std::any_of(choice.numeric.begin(), choice.numeric.end(),
+                                                       [&](const std::string& one) {
+                                                         return one == name || one == factor.name;
+                                                       });
+    auto made = make_factor(name, factor.levels, numeric);
     if (!made.ok()) {
       tables.notes.push_back(made.error().message + "; taken as names");
-      made = make_factor(factor.name, factor.levels, false);
+      made = make_factor(name, factor.levels, false);
     }
     measured.factors.push_back(std::move(made).value());
   }

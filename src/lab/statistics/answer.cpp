@@ -68,9 +68,9 @@ std::string best_sentence(const Analysis& analysis) {
   std::string text = fmt::format("Of {} layouts, ", layouts.size());
   for (std::size_t i = 0; i < winners.size() && i < 2; ++i) {
     const Winner& winner = winners[i];
-    text += fmt::format("{}{} is the {} in {} of {} environments ({} at {})",
-                        i == 0 ? "" : ", and ", winner.layout, words.least(), winner.wins,
-                        best.size(), mean_text(analysis, winner.example),
+    text += fmt::format("{}{} is the {} in {} of {} environments, e.g. {} at {}",
+                        i == 0 ? "" : "; ", winner.layout, words.least(), winner.wins, best.size(),
+                        mean_text(analysis, winner.example),
                         table.describe(cells[winner.example].level, environment));
   }
   if (winners.size() > 2) text += fmt::format("; {} others win elsewhere", winners.size() - 2);
@@ -89,42 +89,42 @@ const MainEffect* largest_effect(const Effects& effects, std::size_t factor) {
   return largest;
 }
 
-std::string effect_text(const Table& table, const MainEffect& effect) {
-  const Factor& factor = table.factors[effect.factor];
-  return fmt::format("{} {} against {} is {}", factor.name, factor.levels[effect.level],
-                     factor.levels[0], format_estimate(effect.estimate));
-}
-
 std::string effects_sentence(const Analysis& analysis) {
   std::vector<std::string> parts;
   for (const Share& share : analysis.effects.shares) {
     if (share.factors.size() != 1 || parts.size() == 3) continue;
-    const MainEffect* effect = largest_effect(analysis.effects, share.factors[0]);
-    std::string text =
-        fmt::format("{} explains {:.0f} % of the variance", share.name, 100 * share.share);
-    if (!parts.empty()) text = fmt::format("{} {:.0f} %", share.name, 100 * share.share);
-    if (effect) text += " (" + effect_text(analysis.table, *effect) + ")";
+    std::string text = fmt::format("{} explains {:.0f} %{}", share.name, 100 * share.share,
+                                   parts.empty() ? " of the variance" : "");
+    if (const MainEffect* effect = largest_effect(analysis.effects, share.factors[0])) {
+      const Factor& factor = analysis.table.factors[effect->factor];
+      text += fmt::format(", {} from {} to {}", format_estimate(effect->estimate), factor.levels[0],
+                          factor.levels[effect->level]);
+    }
     parts.push_back(std::move(text));
   }
-  return parts.empty() ? "" : join(parts, ", ") + ".";
+  return parts.empty() ? "" : "What matters: " + join(parts, "; ") + ".";
 }
 
 std::string interaction_sentence(const Analysis& analysis) {
   const Table& table = analysis.table;
+  // That a slow network hurts more nodes more is no news: methods come before environments.
   const Interaction* strongest = nullptr;
   std::size_t surviving = 0;
+  const auto weight = [&](const Interaction& effect) {
+    const bool method = !is_environment(table.factors[effect.factor].name) ||
+                        !is_environment(table.factors[effect.other].name);
+    return std::abs(std::log(effect.estimate.factor)) + (method ? 1e3 : 0);
+  };
   for (const Interaction& effect : analysis.effects.interactions) {
     if (!effect.estimate.survives()) continue;
     ++surviving;
-    if (!strongest || std::abs(std::log(effect.estimate.factor)) >
-                          std::abs(std::log(strongest->estimate.factor))) {
-      strongest = &effect;
-    }
+    if (!strongest || weight(effect) > weight(*strongest)) strongest = &effect;
   }
   if (!strongest) return "";
   const Factor &factor = table.factors[strongest->factor], &other = table.factors[strongest->other];
   return fmt::format(
-      "{} and {} act on each other most: the effect of {} {} against {} is multiplied by {:.2f} "
+      "Together: {} and {} act on each other most: the effect of {} {} against {} is multiplied by "
+      "{:.2f} "
       "({:.2f} "
       "to {:.2f}) at {} {} rather than {}; {} of {} interactions are beyond chance.",
       factor.name, other.name, factor.name, factor.levels[strongest->level], factor.levels[0],

@@ -7,7 +7,7 @@
 namespace quintet {
 namespace {
 
-constexpr std::uint64_t kSeed = 20240602;
+constexpr std::uint64_t kCrossoverSeed = 20240602;
 constexpr int kStepsBetweenLevels = 200;
 
 // The difference of two levels, known at some points of the numeric factor, and in between.
@@ -46,6 +46,12 @@ class Difference {
     const Eigen::VectorXd w = weights(s, x, curved);
     const double value = w.dot(values_);
     return value * value <= limit * limit * std::max(w.dot(covariance_ * w), 0.0);
+  }
+
+  // Its value and half the width of its band.
+  std::pair<double, double> band(std::size_t s, double x, double limit) const {
+    const Eigen::VectorXd w = weights(s, x, size() > 2);
+    return {w.dot(values_), limit * std::sqrt(std::max(w.dot(covariance_ * w), 0.0))};
   }
 
   // Where it changes sign in segment s.
@@ -115,6 +121,21 @@ Crossing crossing_in(const Difference& difference, std::size_t s, double limit) 
   return crossing;
 }
 
+std::vector<CurvePoint> curve_of(const Difference& difference, bool logarithmic, double limit) {
+  constexpr int kPoints = 12;  // between two levels
+  std::vector<CurvePoint> curve;
+  for (std::size_t s = 0; s + 1 < difference.size(); ++s) {
+    const double from = difference.x(s), step = (difference.x(s + 1) - from) / kPoints;
+    for (int i = s == 0 ? 0 : 1; i <= kPoints; ++i) {
+      const double x = from + step * i;
+      const auto [value, half] = difference.band(s, x, limit);
+      curve.push_back({logarithmic ? std::exp(x) : x, std::exp(value), std::exp(value - half),
+                       std::exp(value + half)});
+    }
+  }
+  return curve;
+}
+
 // The levels of `along` at which two levels of a factor can be compared, and how.
 struct Comparison {
   Crossover crossover;
@@ -136,7 +157,8 @@ std::vector<Comparison> comparisons(const Table& table, const LinearModel& model
                            .second = b,
                            .along_levels = {},
                            .ratios = {},
-                           .crossings = {}};
+                           .crossings = {},
+                           .curve = {}};
           for (std::size_t x = 0; x < table.factors[along].levels.size(); ++x) {
             Eigen::VectorXd contrast = compare_levels(table, model, f, b, a, At{along, x});
             if (contrast.size() == 0 || !model.estimable(contrast)) continue;
@@ -169,7 +191,7 @@ std::vector<Crossover> crossovers_of(const Table& table, const LinearModel& mode
   for (const Comparison& one : all) {
     contrasts.insert(contrasts.end(), one.contrasts.begin(), one.contrasts.end());
   }
-  const auto limits = model.bootstrap_limits(contrasts, kSeed);
+  const auto limits = model.bootstrap_limits(contrasts, kCrossoverSeed);
   const Noise& noise = model.noise();
   const double student = noise.freedom > 0 ? student_limit(0.95, noise.freedom) : 0;
   std::vector<Crossover> found;
@@ -204,6 +226,9 @@ std::vector<Crossover> crossovers_of(const Table& table, const LinearModel& mode
       }
       crossover.crossings.push_back(crossing);
     }
+    double widest = student;
+    for (std::size_t i = 0; i < count; ++i) widest = std::max(widest, limits[next + i]);
+    crossover.curve = curve_of(difference, along.logarithmic, widest);
     next += count;
     found.push_back(std::move(crossover));
   }

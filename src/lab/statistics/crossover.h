@@ -22,6 +22,11 @@ struct Crossing {
   bool certain() const { return !open_low && !open_high; }
 };
 
+// The ratio between the levels that ran, for drawing.
+struct CurvePoint {
+  double x = 0, ratio = 1, low = 1, high = 1;
+};
+
 struct Crossover {
   std::size_t along = 0;                  // the numeric factor
   std::size_t factor = 0;                 // whose levels are compared
@@ -29,6 +34,7 @@ struct Crossover {
   std::vector<std::size_t> along_levels;  // of the numeric factor: where both are known
   std::vector<Estimate> ratios;           // response of second over first, at these levels
   std::vector<Crossing> crossings;        // ascending; empty: none in the range
+  std::vector<CurvePoint> curve;
 
   // Without a crossing: which of the two is smaller throughout, and whether beyond noise
   // everywhere.

@@ -10,7 +10,7 @@
 namespace quintet {
 namespace {
 
-constexpr std::uint64_t kSeed = 20240601;
+constexpr std::uint64_t kEffectSeed = 20240601;
 
 // Which pairs of levels of two factors were observed.
 std::set<std::pair<std::size_t, std::size_t>> pairs_seen(const Table& table, std::size_t a,
@@ -225,7 +225,7 @@ Effects effects_of(const Table& table, const LinearModel& model) {
     effects.not_estimated.push_back(
         "interactions: there are no more runs than effects; repeat runs or take fewer factors");
   }
-  const auto limits = model.bootstrap_limits(contrasts, kSeed);
+  const auto limits = model.bootstrap_limits(contrasts, kEffectSeed);
   std::vector<Estimate*> estimates;
   for (MainEffect& effect : effects.main) estimates.push_back(&effect.estimate);
   for (Interaction& effect : effects.interactions) estimates.push_back(&effect.estimate);

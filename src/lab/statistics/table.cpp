@@ -174,6 +174,8 @@ std::vector<Cell> cells_of(const Table& table) {
     if (sum.rates > 0) cells[i].tokens_per_second = sum.tokens / static_cast<double>(sum.rates);
     for (auto& part : cells[i].breakdown) part.second /= static_cast<double>(sum.breakdowns);
   }
+  std::sort(cells.begin(), cells.end(),
+            [](const Cell& a, const Cell& b) { return a.level < b.level; });
   return cells;
 }
 

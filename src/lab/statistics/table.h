@@ -68,7 +68,7 @@ struct Cell {
   double memory_bytes = kUnknown, tokens_per_second = kUnknown;
   std::vector<std::pair<std::string, double>> breakdown;  // means
 };
-// In the order in which settings first appear.
+// In the order of the factors' levels.
 std::vector<Cell> cells_of(const Table& table);
 
 // Factors that describe where a run takes place (nodes, bandwidth, model, ...), not how it is laid

@@ -14,6 +14,7 @@ class CpuBackend final : public Backend {
   const Target& target() const override { return target_; }
   Talk talk(const OpView& op) const override { return mpi_talk(op); }
   std::int64_t bytes_beside_arena(const Program&) const override { return 0; }
+  bool times_every_run() const override { return true; }
   bool copies_beside_computation() const override { return false; }
   bool issues_in_order() const override { return true; }
 

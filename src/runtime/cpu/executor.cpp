@@ -32,6 +32,21 @@ std::int64_t free_cpu_bytes() {
   return -1;
 }
 
+DeviceFacts cpu_facts() {
+  DeviceFacts facts;
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; facts.name.empty() && std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos)
+      facts.name = line.substr(colon + 2);
+  }
+  if (facts.name.empty()) facts.name = "CPU";
+  facts.memory_bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
+  // What a core has to itself beyond doubt: the last cache is shared, with other machines even.
+  facts.cache_bytes = std::max<std::int64_t>(::sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+  return facts;
+}
+
 namespace {
 
 // Makes every thread of the team treat denormal numbers as zero. Softmax tails and the second
@@ -162,6 +177,21 @@ class CpuExecutor final : public Executor {
     }
     comm_.wait_all();
     return {};
+  }
+
+  Result<std::vector<double>> time_batches(std::span<const std::vector<OpId>> batches,
+                                           std::span<const std::size_t> order) override {
+    omp_set_num_threads(threads_);
+    std::vector<double> seconds;
+    for (const std::size_t batch : order) {
+      const double begin = now();
+      for (const OpId op : batches[batch]) {
+        const Step& step = steps_[static_cast<std::size_t>(op)];
+        step.kernel(step.context);
+      }
+      seconds.push_back(now() - begin);
+    }
+    return seconds;
   }
 
   std::span<const OpTiming> timings() const override { return timings_; }

@@ -43,6 +43,7 @@ class CudaBackend final : public Backend {
     return target_.staged ? mpi_talk(op) : nccl_talk(op);
   }
   std::int64_t bytes_beside_arena(const Program&) const override { return kContextBytes; }
+  bool times_every_run() const override { return false; }
   bool copies_beside_computation() const override { return true; }
   bool issues_in_order() const override { return false; }
 

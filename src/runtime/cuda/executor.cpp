@@ -144,7 +144,7 @@ class CudaExecutor final : public Executor {
       } else if (!graph_wanted_ || runs_ == 0) {
         issue();  // the first time eagerly: code is loaded on first use
       } else {
-        if (!graph_) capture();
+        if (!graph_) capture(graph_, [&] { issue(); });
         QT_CUDA(cudaGraphLaunch(graph_.get(), compute()));
       }
       ++runs_;
@@ -156,6 +156,12 @@ class CudaExecutor final : public Executor {
   }
 
   void measure_ops(bool on) override { measured_ = on; }
+  Result<std::vector<double>> time_batches(std::span<const std::vector<OpId>> batches,
+                                           std::span<const std::size_t> order) override {
+    std::vector<double> seconds(order.size());
+    QT_TRY(guarded([&] { time_batches(batches, order, seconds); }));
+    return seconds;
+  }
   std::span<const OpTiming> timings() const override { return timings_; }
   double began() const override { return began_; }
   std::vector<std::int64_t> bytes_sent() const override {
@@ -286,6 +292,56 @@ class CudaExecutor final : public Executor {
     issue([](std::size_t) {}, [](std::size_t) {});
   }
 
+  // The ops of a batch, each stream in order, beside each other.
+  void issue_batch(const std::vector<OpId>& batch) {
+    std::array<bool, kStreamCount> used{};
+    for (const OpId op : batch)
+      used[static_cast<std::size_t>(program_.ops[index(op)].stream)] = true;
+    QT_CUDA(cudaEventRecord(joins_[0].get(), compute()));
+    for (std::size_t s = 1; s < kStreamCount; ++s)
+      if (used[s]) QT_CUDA(cudaStreamWaitEvent(streams_[s].get(), joins_[0].get(), 0));
+    for (const OpId op : batch) steps_[index(op)].kernel(steps_[index(op)].context);
+    for (std::size_t s = 1; s < kStreamCount; ++s) {
+      if (!used[s]) continue;
+      QT_CUDA(cudaEventRecord(joins_[s].get(), streams_[s].get()));
+      QT_CUDA(cudaStreamWaitEvent(compute(), joins_[s].get(), 0));
+    }
+  }
+
+  void time_batches(std::span<const std::vector<OpId>> batches, std::span<const std::size_t> order,
+                    std::vector<double>& seconds) {
+    upload();
+    // Code is loaded on first use, which cannot be captured.
+    std::vector<bool> ran(steps_.size(), false);
+    for (const auto& batch : batches) {
+      for (const OpId op : batch) {
+        if (!ran[index(op)]) steps_[index(op)].kernel(steps_[index(op)].context);
+        ran[index(op)] = true;
+      }
+    }
+    QT_CUDA(cudaDeviceSynchronize());
+    std::vector<GraphExecHandle> graphs(graph_wanted_ ? batches.size() : 0);
+    for (std::size_t b = 0; b < graphs.size(); ++b)
+      capture(graphs[b], [&] { issue_batch(batches[b]); });
+    std::vector<EventHandle> marks(2 * order.size());
+    for (EventHandle& mark : marks) QT_CUDA(cudaEventCreate(mark.out()));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      QT_CUDA(cudaEventRecord(marks[2 * i].get(), compute()));
+      if (graph_wanted_) {
+        QT_CUDA(cudaGraphLaunch(graphs[order[i]].get(), compute()));
+      } else {
+        issue_batch(batches[order[i]]);
+      }
+      QT_CUDA(cudaEventRecord(marks[2 * i + 1].get(), compute()));
+    }
+    QT_CUDA(cudaStreamSynchronize(compute()));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      float milliseconds = 0;
+      QT_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * i].get(), marks[2 * i + 1].get()));
+      seconds[i] = static_cast<double>(milliseconds) * 1e-3;
+    }
+  }
+
   void make_comm(World& world) {
     std::array<cudaStream_t, kStreamCount> streams{};
     for (std::size_t s = 0; s < kStreamCount; ++s) streams[s] = streams_[s].get();
@@ -329,7 +385,8 @@ class CudaExecutor final : public Executor {
     }
   }
 
-  void capture() {
+  template <class Issue>
+  void capture(GraphExecHandle& into, const Issue& issue) {
     GraphHandle graph;
     QT_CUDA(cudaStreamBeginCapture(compute(), cudaStreamCaptureModeThreadLocal));
     try {
@@ -339,7 +396,7 @@ class CudaExecutor final : public Executor {
       throw;
     }
     QT_CUDA(cudaStreamEndCapture(compute(), graph.out()));
-    QT_CUDA(cudaGraphInstantiate(graph_.out(), graph.get(), 0));
+    QT_CUDA(cudaGraphInstantiate(into.out(), graph.get(), 0));
   }
 
   void run_measured() {
@@ -356,12 +413,23 @@ class CudaExecutor final : public Executor {
           QT_CUDA(cudaEventRecord(marks_[2 * i + 1].get(), stream_of(program_.ops[i])));
         });
     QT_CUDA(cudaStreamSynchronize(compute()));
+    std::array<double, kStreamCount> free{};  // when each stream was done with what came before
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      float start = 0, duration = 0;
+      const Op& op = program_.ops[i];
+      float start = 0, end = 0;
       QT_CUDA(cudaEventElapsedTime(&start, marks_.back().get(), marks_[2 * i].get()));
-      QT_CUDA(cudaEventElapsedTime(&duration, marks_[2 * i].get(), marks_[2 * i + 1].get()));
-      timings_[i] = {static_cast<double>(start) * 1e-3,
-                     static_cast<double>(start + duration) * 1e-3};
+      QT_CUDA(cudaEventElapsedTime(&end, marks_.back().get(), marks_[2 * i + 1].get()));
+      OpTiming& t = timings_[i];
+      t = {.start = static_cast<double>(start) * 1e-3, .end = static_cast<double>(end) * 1e-3};
+      // The stream stood still for as long as what the op waits for went on.
+      double& before = free[static_cast<std::size_t>(op.stream)];
+      for (const OpId wait : op.waits) {
+        const double until = std::min(timings_[index(wait)].end, t.start);
+        if (until - before <= t.blocked) continue;
+        t.blocked = until - before;
+        t.blocked_by = wait;
+      }
+      before = std::max(before, t.end);
     }
   }
 
@@ -406,6 +474,25 @@ Status cuda_available() {
                        error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
   }
   return {};
+}
+
+Result<DeviceFacts> cuda_facts() {
+  QT_TRY(cuda_available());
+  try {
+    DeviceFacts facts;
+    int devices = 1;
+    QT_CUDA(cudaGetDeviceCount(&devices));
+    cudaDeviceProp properties{};
+    QT_CUDA(cudaGetDeviceProperties(&properties, local_rank() % devices));
+    facts.name = properties.name;
+    facts.sm = 10 * properties.major + properties.minor;
+    facts.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+    facts.cache_bytes = properties.l2CacheSize;
+    facts.devices = devices;
+    return facts;
+  } catch (const DeviceError& error) {
+    return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
+  }
 }
 
 std::int64_t free_cuda_bytes() {

@@ -1,0 +1,303 @@
+// Links between ranks, and ranks that compute side by side.
+#include <algorithm>
+#include <set>
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "lab/calibrate.h"
+#include "lab/op_timing.h"
+#include "lab/probe.h"
+
+namespace quintet {
+namespace {
+
+// Ranks by node, as host names tell.
+std::vector<std::vector<std::int32_t>> ranks_by_node(World& world) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  const std::vector<std::string> hosts = world.gather(host);
+  std::string line;  // every rank's node, in the order in which nodes appear
+  std::vector<std::string> nodes;
+  for (const std::string& name : hosts) {
+    const auto known = std::find(nodes.begin(), nodes.end(), name);
+    line += fmt::format("{} ", known - nodes.begin());
+    if (known == nodes.end()) nodes.push_back(name);
+  }
+  line = world.broadcast(line);
+  std::vector<std::vector<std::int32_t>> by_node;
+  std::size_t at = 0;
+  for (std::int32_t rank = 0; rank < world.size(); ++rank) {
+    std::size_t used = 0;
+    const auto node = static_cast<std::size_t>(std::stoll(line.substr(at), &used));
+    at += used;
+    if (by_node.size() <= node) by_node.resize(node + 1);
+    by_node[node].push_back(rank);
+  }
+  return by_node;
+}
+
+// A group to measure among, and whether its members are on different nodes.
+struct Members {
+  std::vector<std::int32_t> ranks;
+  bool between = false;
+};
+
+std::vector<Members> groups_of(const std::vector<std::vector<std::int32_t>>& nodes) {
+  std::vector<Members> groups;
+  const auto add = [&](std::vector<std::int32_t> ranks, bool between) {
+    if (ranks.size() < 2) return;
+    for (const Members& known : groups)
+      if (known.ranks == ranks) return;
+    groups.push_back({std::move(ranks), between});
+  };
+  // Inside the first node: 2, 4, ... and all of it.
+  const std::vector<std::int32_t>& first = nodes.front();
+  for (std::size_t size = 2; size <= first.size(); size *= 2)
+    add({first.begin(), first.begin() + static_cast<std::ptrdiff_t>(size)}, false);
+  add(first, false);
+  // One rank of each of 2, 4, ... and all nodes; then all ranks.
+  std::vector<std::int32_t> leaders, all;
+  for (const auto& node : nodes) leaders.push_back(node.front());
+  for (std::size_t size = 2; size <= leaders.size(); size *= 2)
+    add({leaders.begin(), leaders.begin() + static_cast<std::ptrdiff_t>(size)}, true);
+  if (nodes.size() > 1) {
+    add(leaders, true);
+    for (const auto& node : nodes) all.insert(all.end(), node.begin(), node.end());
+    std::sort(all.begin(), all.end());
+    add(all, true);
+  }
+  return groups;
+}
+
+// A program of one collective, or of a message there and back, on `bytes`.
+Program collective_program(const CollectiveKey& key, const Members& members, std::int32_t rank,
+                           std::int64_t bytes, const Target& target) {
+  Program program;
+  program.target = target;
+  program.place.rank = rank;
+  const auto backend = make_backend(target);
+  const auto size = static_cast<std::int64_t>(members.ranks.size());
+  const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / size, 1) * size;
+  std::int64_t end = 0;
+  const auto tensor = [&](std::int64_t count) {
+    Tensor t{"t", Shape{count}, DType::kF32, Storage::kActivation};
+    t.offset = end;
+    end += aligned(t.bytes(), 256);
+    return program.add_tensor(std::move(t));
+  };
+  Op op;
+  op.kind = key.kind;
+  if (key.kind == OpKind::kSend) {
+    program.place.pp_size = 2;  // messages are a pipeline's
+    const bool sends = rank == members.ranks[0];
+    const TensorId x = tensor(elements);
+    const Shape shape = program.tensor(x).shape;
+    const std::int32_t peer = members.ranks[sends ? 1 : 0];
+    Op there = op, back = op;
+    there.stream = Stream::kSendForward;
+    back.stream = Stream::kRecvForward;
+    there.kind = OpKind::kSend;
+    back.kind = OpKind::kRecv;
+    there.attrs = TransferAttrs{peer, sends ? 1 : 2, shape, DType::kF32};
+    back.attrs = TransferAttrs{peer, sends ? 2 : 1, shape, DType::kF32};
+    there.inputs = {x};
+    back.outputs = {tensor(elements)};
+    // One sends and then receives, the other receives and then sends.
+    if (sends) {
+      back.waits = {0};
+      program.ops = {there, back};
+    } else {
+      there.waits = {0};
+      program.ops = {back, there};
+    }
+  } else {
+    CollectiveAttrs attrs;
+    attrs.group = program.group_of("measured", members.ranks);
+    attrs.group_size = static_cast<std::int32_t>(size);
+    const bool scatters = key.kind == OpKind::kReduceScatter;
+    const std::int64_t in = key.kind == OpKind::kAllGather ? elements / size : elements;
+    const std::int64_t out = scatters ? elements / size : elements;
+    attrs.shape = Shape{out};
+    op.attrs = attrs;
+    op.stream = Stream::kDataComm;
+    op.inputs = {tensor(in)};
+    op.outputs = {tensor(out)};
+    program.ops = {op};
+  }
+  for (Op& each : program.ops) {
+    const std::int64_t scratch = backend->scratch_bytes({program, each});
+    if (scratch > 0) each.workspace = tensor((scratch + 3) / 4);
+  }
+  program.arena_bytes = std::max<std::int64_t>(end, 256);
+  return program;
+}
+
+// The median seconds of one run of it, the slowest member's.
+Result<double> time_collective(const Program& program, World& world, bool takes_part,
+                               std::int64_t bytes) {
+  std::unique_ptr<Executor> executor;
+  if (takes_part) {
+    auto made = make_executor(program, world);
+    if (!made.ok()) return std::move(made).error();
+    executor = std::move(made).value();
+  }
+  const int inner = static_cast<int>(std::clamp<std::int64_t>((1 << 20) / bytes, 1, 20));
+  std::vector<double> rounds;
+  for (int round = 0; round < 8; ++round) {
+    world.barrier();
+    const double start = now();
+    if (executor != nullptr) {
+      for (int i = 0; i < inner; ++i) {
+        QT_TRY(executor->run());
+        QT_TRY(executor->wait());
+      }
+    }
+    const double mine = executor == nullptr ? 0 : (now() - start) / inner;
+    const double slowest = -static_cast<double>(world.minimum(-std::llround(mine * 1e9))) * 1e-9;
+    if (round > 0) rounds.push_back(slowest);  // the first makes connections
+  }
+  std::sort(rounds.begin(), rounds.end());
+  return rounds[rounds.size() / 2];
+}
+
+// Latency and rate of a link from messages of all sizes: the smallest's time, and the bytes that
+// the largest took beyond it.
+void set_link(LinkSection& link, const std::map<std::int64_t, double>& messages) {
+  const auto& [small, small_seconds] = *messages.begin();
+  const auto& [large, large_seconds] = *messages.rbegin();
+  link.latency_us = small_seconds * 1e6;
+  link.gb_per_s = std::clamp(
+      static_cast<double>(large - small) / std::max(large_seconds - small_seconds, 1e-9) * 1e-9,
+      1e-4, 1e5);
+  link.measured = {"latency_us", "gb_per_s"};
+}
+
+// Ops of each class, alone on a node and on all its ranks at the same time.
+Status measure_side_by_side(const CalibrateOptions& options, World& world,
+                            const std::vector<std::vector<std::int32_t>>& nodes, Machine& machine) {
+  const auto ranks = static_cast<std::int64_t>(nodes.front().size());
+  if (ranks < 2) return {};
+  const auto single = make_single_world();
+  Program program;
+  const DType dtype = options.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  const auto tensor = [&](Shape shape) {
+    return program.add_tensor({"t", shape, dtype, Storage::kActivation});
+  };
+  Op product, sum;
+  product.kind = OpKind::kMatmul;
+  product.attrs = MatmulAttrs{false, true};
+  product.inputs = {tensor({512, 512}), tensor({512, 512}), kNone};
+  product.outputs = {tensor({512, 512})};
+  const std::int64_t large = options.device.device == Device::kCuda ? 1 << 26 : 1 << 22;
+  sum.kind = OpKind::kAdd;
+  sum.inputs = {tensor({large}), tensor({large})};
+  sum.outputs = {tensor({large})};
+  Probe probe(options.device);
+  std::vector<TimedOp> ops;
+  for (const Op& op : {product, sum})
+    ops.push_back({probe.add(program, op, machine.cache_bytes()), 1, {}});
+  QT_TRY(probe.start(*single));
+  // Alone: the others sleep, since a rank that waits for a message keeps its core busy.
+  constexpr double kAlone = 1.5;
+  world.barrier();
+  const double start = now();
+  std::vector<TimedOp> alone = ops;
+  if (world.rank() == 0) QT_TRY(time_ops(probe, alone, 0));
+  if (const double left = kAlone - (now() - start); left > 0)
+    ::usleep(static_cast<useconds_t>(left * 1e6));
+  world.barrier();
+  QT_TRY(time_ops(probe, ops, 0));
+  world.barrier();
+  if (world.rank() != 0) return {};
+  const auto factor = [&](std::size_t i) {
+    return std::clamp(ops[i].seconds.cold / alone[i].seconds.cold, 0.5, 1000.0);
+  };
+  const std::string prefix = fmt::format("{} ", ranks);
+  auto& list = machine.sharing.beside_ranks;
+  std::erase_if(list, [&](const std::string& item) { return item.starts_with(prefix); });
+  for (const OpClass op_class : {OpClass::kProduct, OpClass::kAttention, OpClass::kLoss})
+    list.push_back(fmt::format("{} {} {:.4g}", ranks, name_of(op_class), factor(0)));
+  for (const OpClass op_class : {OpClass::kMemory, OpClass::kLookup, OpClass::kUpdate})
+    list.push_back(fmt::format("{} {} {:.4g}", ranks, name_of(op_class), factor(1)));
+  auto& measured = machine.sharing.measured;
+  if (std::find(measured.begin(), measured.end(), "beside_ranks") == measured.end())
+    measured.emplace_back("beside_ranks");
+  return {};
+}
+
+}  // namespace
+
+Status calibrate_links(const CalibrateOptions& options, World& world) {
+  if (world.size() < 2)
+    return usage_error("links are between ranks: quintet launch -n 2 -- calibrate --links --out {}",
+                       options.out);
+  const bool reports = world.rank() == 0;
+  Machine machine;
+  // Rank 0 has the file; if it cannot be read everybody ends.
+  std::string failure;
+  if (reports) {
+    auto loaded = Machine::load(options.out);
+    if (loaded.ok()) {
+      machine = std::move(loaded).value();
+    } else {
+      failure = loaded.error().message;
+    }
+  }
+  failure = world.broadcast(failure);
+  if (!failure.empty())
+    return usage_error("{}; measure its ops first: quintet calibrate --out {}", failure,
+                       options.out);
+  machine.device.cache_mib = std::stod(world.broadcast(std::to_string(machine.device.cache_mib)));
+  const auto nodes = ranks_by_node(world);
+  const auto groups = groups_of(nodes);
+  if (reports)
+    log_info("{} ranks on {} node{}: {} groups to measure", world.size(), nodes.size(),
+             nodes.size() == 1 ? "" : "s", groups.size());
+  const std::vector<std::int64_t> sizes = {256, 4096, 65536, 1 << 20, 1 << 23, 1 << 25};
+  std::map<bool, std::map<std::int64_t, double>> messages;
+  for (const Members& members : groups) {
+    const bool takes_part =
+        std::count(members.ranks.begin(), members.ranks.end(), world.rank()) > 0;
+    for (const OpKind kind :
+         {OpKind::kSend, OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReduceScatter}) {
+      if (kind == OpKind::kSend && members.ranks.size() != 2) continue;
+      const CollectiveKey key{kind, members.between,
+                              static_cast<std::int64_t>(members.ranks.size())};
+      for (const std::int64_t bytes : sizes) {
+        Program program;
+        program.arena_bytes = 256;
+        program.target = options.device;
+        // Messages are prepared by all ranks together.
+        if (kind == OpKind::kSend) program.place.pp_size = 2;
+        if (takes_part)
+          program = collective_program(key, members, world.rank(), bytes, options.device);
+        QT_ASSIGN(double seconds,
+                  time_collective(program, world, takes_part || kind == OpKind::kSend, bytes));
+        if (kind == OpKind::kSend) {
+          seconds /= 2;  // there and back
+          messages[members.between][bytes] = seconds;
+        }
+        machine.collectives[key][bytes] = seconds;
+      }
+      if (reports)
+        log_info("{} among {} {}: {} in {:.3f} ms", name_of(kind), members.ranks.size(),
+                 members.between ? "nodes or more" : "ranks of a node",
+                 human_bytes(static_cast<double>(sizes.back())),
+                 machine.collectives[key][sizes.back()] * 1e3);
+    }
+  }
+  QT_TRY(measure_side_by_side(options, world, nodes, machine));
+  if (!reports) return {};
+  machine.node.nodes = std::max(machine.node.nodes, static_cast<std::int64_t>(nodes.size()));
+  machine.node.devices =
+      std::max(machine.node.devices, static_cast<std::int64_t>(nodes.front().size()));
+  if (messages.contains(false)) set_link(machine.inside, messages[false]);
+  if (messages.contains(true)) set_link(machine.between, messages[true]);
+  return write_file(options.out, machine.to_toml());
+}
+
+}  // namespace quintet

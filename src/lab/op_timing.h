@@ -1,0 +1,27 @@
+// Times ops of a probe as they run inside a step: back to back in batches of some milliseconds, the
+// batches of different ops in random order, so that clocks and power are those of mixed work and
+// not of one op for ever; the median over rounds counts.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "lab/op_table.h"
+#include "lab/probe.h"
+
+namespace quintet {
+
+struct TimedOp {
+  std::vector<OpId> copies;  // of a probe
+  double share = 1;          // of the work that it is among: more of it, longer batches
+  OpSeconds seconds;         // the result
+};
+
+// `cache_bytes`: ops whose operands are larger are not timed with operands in the cache.
+Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes);
+
+// The median seconds of a batch, of several rounds.
+Result<double> time_batch(Probe& probe, const std::vector<OpId>& batch);
+
+}  // namespace quintet
