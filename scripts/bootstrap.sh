@@ -12,6 +12,7 @@ program=(
   libfmt-dev libcli11-dev nlohmann-json3-dev
   libsentencepiece-dev     # BPE models, training of vocabularies, and the oracle of the tokenizer's tests
   libsimdjson-dev zlib1g-dev libzstd-dev libxxhash-dev  # corpora: JSON lines, .gz, .zst, checksums
+  liblzma-dev libbz2-dev libsnappy-dev liblz4-dev       # corpora: .xz, .bz2, pages of Parquet files
   libsqlite3-dev libeigen3-dev  # the laboratory: its store of runs, its models of time
   iproute2                 # emulated clusters: network namespaces, links of a given bandwidth
 )

@@ -69,11 +69,22 @@ void print(const DataBenchOptions& options, const DataBench& bench) {
     }
   }
 
+  fmt::print(
+      "\nThe same from a Parquet file (zstd, pages of 1 MiB, row groups of 8 MiB), by the clock\n");
+  for (const EndToEnd& e : bench.end_to_end) {
+    fmt::print(
+        "{:<28} one thread {:.1f} MB/s ({:.2f}x of .zst), {} threads {:.1f} MB/s ({:.2f}x)\n",
+        e.text, mb_per_second(e.bytes, e.parquet_one.best().wall),
+        e.one_thread.best().wall / e.parquet_one.best().wall, options.threads,
+        mb_per_second(e.bytes, e.parquet_all.best().wall),
+        e.all_threads.best().wall / e.parquet_all.best().wall);
+  }
+
   fmt::print("\nloader, {} + {} tokens a sample, page cache warm:\n", options.source,
              options.target);
   for (const LoaderRate& rate : bench.loader) {
-    fmt::print("  {} thread{}: {:.0f} samples/s ({} tokens/s)\n", rate.threads,
-               rate.threads == 1 ? "" : "s",
+    fmt::print("  {} thread{}{}: {:.0f} samples/s ({} tokens/s)\n", rate.threads,
+               rate.threads == 1 ? "" : "s", rate.packed ? ", packed" : "",
                static_cast<double>(rate.samples) / rate.rounds.best().wall,
                human_count(static_cast<double>(rate.samples * (options.source + options.target)) /
                            rate.rounds.best().wall));

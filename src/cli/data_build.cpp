@@ -94,6 +94,12 @@ Status run(BuildCommand& command) {
   if (report.value().bad_lines > 0) {
     log_warning("{} bad lines in all", with_commas(report.value().bad_lines));
   }
+  constexpr std::size_t kNamed = 100;
+  const std::vector<NotTaken>& not_taken = report.value().not_taken;
+  for (std::size_t i = 0; i < std::min(kNamed, not_taken.size()); ++i) {
+    log_warning("not taken: {}: {}", not_taken[i].path.string(), not_taken[i].reason);
+  }
+  if (not_taken.size() > kNamed) log_warning("and {} more", not_taken.size() - kNamed);
   if (report.value().already_complete) log_info("already complete, nothing to do");
   const Manifest& manifest = report.value().manifest;
   print_corpus_table(manifest);
@@ -112,15 +118,16 @@ void add_data_build(CLI::App& data, Action& action) {
   BuildOptions& options = build->options;
   command
       ->add_option("inputs", options.inputs,
-                   "text files, folders or patterns: .txt, .jsonl, .json, .ndjson, each perhaps "
-                   ".gz or .zst")
+                   "files, folders or patterns: " + known_endings() + "; -: standard input")
       ->required()
       ->type_name("FILE...");
   command
       ->add_option("--out", options.output, "folder for the corpus; empty, or of this very build")
       ->required()
       ->type_name("DIR");
-  command->add_option("--tokenizer", options.tokenizer, "SentencePiece model")
+  command
+      ->add_option("--tokenizer", options.tokenizer,
+                   "SentencePiece model, or a unigram tokenizer.json")
       ->required()
       ->type_name("MODEL");
   command->add_option("--language", build->language, "the language of all files (default: und)")
@@ -128,10 +135,17 @@ void add_data_build(CLI::App& data, Action& action) {
   command
       ->add_option("--language-by", build->language_by,
                    "how to tell languages: directory, file:PATTERN with {} where the language "
-                   "stands, or field:NAME of JSON lines")
+                   "stands, or field:NAME of records")
       ->type_name("RULE");
-  command->add_option("--text-field", options.text_field, "the field of JSON lines with the text")
+  command
+      ->add_option("--text-field", options.text_field,
+                   "the field with the text: of JSON lines, or the column of CSV, TSV and "
+                   "Parquet (a.b: b in a)")
       ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--stdin-format", options.stdin_format,
+                   "what standard input is: txt, jsonl, csv, tsv or warc")
       ->capture_default_str();
   command
       ->add_option("--documents", build->documents,
@@ -171,13 +185,17 @@ void add_data_build(CLI::App& data, Action& action) {
       ->capture_default_str();
   command->footer(
       "Interrupted (Ctrl-C, a crash, a full disk), the same command continues where it was.\n"
-      "Documents longer than 8 MiB are left out; memory stays below 1 GiB.\n\n"
+      "Everything found and not taken is named, with the reason. Documents longer than 8 MiB (1 "
+      "MiB\n"
+      "with models that are not unigram) are left out; memory stays below 1 GiB.\n\n"
       "Examples:\n"
       "  quintet data build --tokenizer mt5.model --out corpus --language-by directory text/\n"
       "  quintet data build --tokenizer mt5.model --out c4 --language-by 'file:c4-{}.*' "
       "'c4/c4-*.json.gz'\n"
       "  quintet data build --tokenizer m.model --out wiki --language-by field:lang --deduplicate "
-      "--held-out 0.001 wiki.jsonl.zst");
+      "--held-out 0.001 wiki.jsonl.zst\n"
+      "  quintet data build --tokenizer m.model --out hf --language-by field:lang data/*.parquet\n"
+      "  zcat x.gz | quintet data build --tokenizer m.model --out x --stdin-format jsonl -");
   command->callback([build, &action] { action = [build] { return run(*build); }; });
 }
 

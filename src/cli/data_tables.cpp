@@ -27,6 +27,9 @@ void print_corpus_table(const Manifest& manifest) {
   for (const auto& [reason, count] : manifest.left_out) {
     fmt::print("left out: {} ({})\n", with_commas(count), reason);
   }
+  for (const auto& [reason, count] : manifest.not_taken) {
+    fmt::print("not taken: {} file{} ({})\n", with_commas(count), count == 1 ? "" : "s", reason);
+  }
 }
 
 }  // namespace quintet

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "data/corpus/corpus.h"
+#include "data/corpus/corpus_frame.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace quintet {
@@ -24,7 +25,17 @@ Status verify_tokenizer(const Path& folder, const Manifest& manifest) {
     return bad_input("{}: digest {}; the corpus was made with the tokenizer {}", path.string(),
                      tokenizer.digest(), manifest.layout.tokenizer_digest);
   }
-  return {};
+  Manifest expected;
+  describe_vocabulary(tokenizer, manifest.special.sentinels, expected);
+  if (expected.special == manifest.special && expected.layout == manifest.layout) return {};
+  const auto ids = [](const Manifest& m) {
+    return fmt::format(
+        "{} ids of {} bytes, padding {}, end {}, unknown {}, {} sentinels from {} down",
+        m.layout.vocabulary, m.layout.token_bytes, m.special.pad, m.special.eos, m.special.unknown,
+        m.special.sentinels, m.special.first_sentinel);
+  };
+  return bad_input("{}: says {}; the tokenizer has {}", (folder / kManifestFile).string(),
+                   ids(manifest), ids(expected));
 }
 
 // The manifest's counts by language are its shards' sums.

@@ -133,10 +133,13 @@ Status run(const TokenizeOptions& options) {
 void add_tokenize(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("tokenize", "text to ids, or ids to text, line by line");
   auto options = std::make_shared<TokenizeOptions>();
-  command->add_option("--model", options->model, "SentencePiece model (.model)")
+  command
+      ->add_option("--model", options->model,
+                   "SentencePiece model (.model), or a unigram tokenizer.json")
       ->required()
       ->type_name("MODEL");
-  command->add_option("file", options->file, "text, perhaps .gz or .zst; -: standard input")
+  command
+      ->add_option("file", options->file, "text, perhaps .gz, .zst, .xz or .bz2; -: standard input")
       ->type_name("FILE")
       ->capture_default_str();
   command->add_flag("--detokenize", options->detokenize, "from ids back to text");

@@ -1,8 +1,23 @@
 #include "data/batch.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/check.h"
 
 namespace quintet {
+
+void BatchFill::add(const Batch& batch) {
+  source_places += static_cast<std::int64_t>(batch.source.size());
+  target_places += static_cast<std::int64_t>(batch.labels.size());
+  if (batch.lengths.empty()) {
+    source += static_cast<std::int64_t>(batch.source.size());
+  } else {
+    source += std::accumulate(batch.lengths.begin(), batch.lengths.end(), std::int64_t{0});
+  }
+  target += std::count_if(batch.labels.begin(), batch.labels.end(),
+                          [](std::int32_t label) { return label >= 0; });
+}
 
 Status check_ids(const Batch& batch, std::int64_t vocab_size) {
   const auto check = [&](const char* what, const std::vector<std::int32_t>& ids,

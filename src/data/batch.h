@@ -35,6 +35,16 @@ struct Batch {
   }
 };
 
+// How many places hold text and not padding, of how many.
+struct BatchFill {
+  std::int64_t source = 0, source_places = 0, target = 0, target_places = 0;
+
+  void add(const Batch& batch);
+  static double share(std::int64_t part, std::int64_t of) {
+    return of == 0 ? 1 : static_cast<double>(part) / static_cast<double>(of);
+  }
+};
+
 // Refuses a batch with an id the model has no row for, naming it.
 Status check_ids(const Batch& batch, std::int64_t vocab_size);
 
@@ -48,11 +58,12 @@ void shift_right_in_segments(std::span<const std::int32_t> labels,
                              std::span<const std::int32_t> segments, std::int64_t target_length,
                              std::int32_t start, std::int32_t pad, std::span<std::int32_t> target);
 
-// An endless, numbered stream of examples: number i is a pure function of the source's
-// configuration.
+// A numbered stream of examples: number i is a pure function of the source's configuration.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
+  // How many there are; most sources never end.
+  virtual std::int64_t samples() const { return INT64_MAX; }
   // Fills every row of a batch already sized, with examples first, first + 1, ...
   virtual Status fill(std::int64_t first, Batch& batch) = 0;
 };

@@ -91,7 +91,7 @@ void corrupt_spans(std::span<const std::int32_t> tokens, const SpanCounts& count
     const std::int64_t keep = kept.next(random);
     to_source = std::copy_n(from, keep, to_source);
     from += keep;
-    const auto sentinel = static_cast<std::int32_t>(ids.first_sentinel - i);
+    const std::int32_t sentinel = ids.sentinel(static_cast<std::int32_t>(i));
     *to_source++ = sentinel;
     *to_labels++ = sentinel;
     const std::int64_t drop = cut.next(random);

@@ -31,10 +31,16 @@ SpanCounts span_counts(std::int64_t tokens, const SpanCorruptionConfig& config);
 Result<SpanCounts> fit_spans(std::int64_t source_length, std::int64_t target_length,
                              std::int64_t sentinels, const SpanCorruptionConfig& config);
 
-// Ids that the objective inserts. Sentinels count down from `first_sentinel`.
+// Ids that the objective inserts. Sentinels count down from `first_sentinel`, so many as there are;
+// any more count up from `more`.
 struct SpecialIds {
   std::int32_t eos = 1;
   std::int32_t first_sentinel = 0;
+  std::int32_t downward = INT32_MAX, more = 0;
+
+  std::int32_t sentinel(std::int32_t i) const {
+    return i < downward ? first_sentinel - i : more + (i - downward);
+  }
 };
 
 // Writes counts.source_length() source ids and counts.target_length() labels for counts.tokens

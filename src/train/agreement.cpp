@@ -33,8 +33,10 @@ std::string told_to(RunConfig config) {
                       : model.error().message) +
           "\n";
   if (config.data.kind == "corpus") {
-    const auto manifest = read_file(Path(config.data.corpus.folder) / kManifestFile);
-    text += "corpus: " + (manifest.ok() ? manifest.value() : manifest.error().message) + "\n";
+    for (const std::string& folder : config.data.corpus.folders()) {
+      const auto manifest = read_file(Path(folder) / kManifestFile);
+      text += "corpus: " + (manifest.ok() ? manifest.value() : manifest.error().message) + "\n";
+    }
   }
   return text;
 }

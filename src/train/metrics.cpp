@@ -46,7 +46,9 @@ Status MetricsFile::append(const StepMetrics& m) {
                      {"seconds", m.seconds},
                      {"data_seconds", m.data_seconds},
                      {"tokens_per_second", m.tokens / m.seconds},
-                     {"tflops", m.flops / m.seconds * 1e-12}};
+                     {"tflops", m.flops / m.seconds * 1e-12},
+                     {"source_fill", m.source_fill},
+                     {"target_fill", m.target_fill}};
   const std::string text = to_text(line) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {

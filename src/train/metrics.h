@@ -18,6 +18,8 @@ struct StepMetrics {
   double data_seconds = 0;  // of which: waiting for data
   double tokens = 0;        // source and target, of the global batch
   double flops = 0;         // matrix products, without recomputation
+  // Share of the places that hold text, and not padding, in the batches of the rank that reports.
+  double source_fill = 1, target_fill = 1;
 };
 
 // Appends to <folder>/metrics.jsonl. On resume, lines of steps that will be run again are dropped

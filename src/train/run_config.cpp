@@ -142,9 +142,11 @@ Status fit_vocabulary(const RunConfig& config, T5Config& model) {
         "number instead",
         config.data.kind);
   }
-  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folder));
+  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folders().front()));
   // Room to the next multiple makes products faster and lets tensor-parallel ranks split evenly.
-  model.vocab_size = (manifest.layout.vocabulary + 127) / 128 * 128;
+  const std::int64_t more =
+      std::max<std::int64_t>(0, config.data.corpus.sentinels - manifest.special.sentinels);
+  model.vocab_size = (manifest.layout.vocabulary + more + 127) / 128 * 128;
   return {};
 }
 
@@ -158,7 +160,7 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
                                  options.model.vocab_size, 0));
     options.batch.packed = config.data.corpus.pack;
     options.batch.padded = !corpus.always_full() && !options.batch.packed;
-    target = corpus.objective().target_length();
+    target = corpus.target_length();
   } else if (target == 0) {
     QT_ASSIGN(const SpanCounts counts, fit_spans(config.batch.source, INT32_MAX, INT32_MAX,
                                                  config.data.corpus.objective.spans));

@@ -202,6 +202,7 @@ class Run {
   std::optional<Prefetcher> batches_;
 
   Status fed_;         // of the step to come
+  BatchFill filled_;   // likewise
   double waited_ = 0;  // for its data
   TrainResult result_;
   double tail_loss_ = 0;
@@ -249,6 +250,14 @@ Status Run::prepare() {
     progress_.emplace(config_.train.steps, config_.output.log_every,
                       static_cast<double>(plan_.arena_bytes));
   }
+  const std::int64_t needed =
+      start_.samples + (config_.train.steps - start_.step) * options_.global_batch();
+  if (needed > data_.source->samples()) {
+    return usage_error(
+        "data.mixture is used up after {} samples, and {} steps take {}; lower train.steps, or "
+        "raise epochs or until",
+        data_.source->samples(), config_.train.steps, needed);
+  }
   batches_.emplace(
       *data_.source,
       [share = options_.batches(), dp = program_.place.dp, first = start_.samples](std::int64_t n) {
@@ -262,11 +271,13 @@ Status Run::prepare() {
 
 Status Run::feed_step() {
   doing("waiting for data");
+  filled_ = {};
   for (std::int32_t m = 0; m < options_.accumulate; ++m) {
     auto made = batches_->next();
     QT_TRY(mapped_files_are_whole());  // else it was made from zeros
     QT_ASSIGN(const Batch* batch, std::move(made));
     QT_TRY(feed(*executor_, m, *batch, options_));
+    filled_.add(*batch);
   }
   return {};
 }
@@ -306,6 +317,7 @@ Status Run::train_steps() {
 Status Run::train_step(std::int64_t step) {
   watchdog_.begin_step(step);
   QT_TRY(fed_);
+  const BatchFill fill = filled_;
   const double rate = learning_rate(config_.schedule, step, config_.train.steps);
   const bool wants_ops = ledger_->wants_ops(step);
   const double began = now();
@@ -331,9 +343,17 @@ Status Run::train_step(std::int64_t step) {
   const double flops =
       static_cast<double>(options_.global_batch()) *
       flops_per_sequence(options_.model, options_.batch.source, options_.batch.target);
-  const StepMetrics metrics{step, outcome.loss,  outcome.z_loss, outcome.grad_norm,
-                            rate, waited_ + ran, waited_,        tokens,
-                            flops};
+  const StepMetrics metrics{step,
+                            outcome.loss,
+                            outcome.z_loss,
+                            outcome.grad_norm,
+                            rate,
+                            waited_ + ran,
+                            waited_,
+                            tokens,
+                            flops,
+                            BatchFill::share(fill.source, fill.source_places),
+                            BatchFill::share(fill.target, fill.target_places)};
   waited_ = feeding;
   if (progress_) progress_->step(metrics);
   if (metrics_file_) QT_TRY(metrics_file_->append(metrics));

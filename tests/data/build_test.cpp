@@ -190,12 +190,14 @@ TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {
   for (const std::string& text : {huge, "a line\n" + huge, huge + "a line\n", huge + huge}) {
     const TemporaryFolder folder;
     put_file(folder.path() / "text.txt", text);
+    put_file(folder.path() / "other.txt", "a line that is taken\n");
     BuildOptions some = options(folder.path() / "out");
-    some.inputs = {(folder.path() / "text.txt").string()};
+    some.inputs = {folder.path().string()};
     some.languages = {};
     some.deduplicate = false;
     const auto report = build_corpus(some, {});
     ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_NE(report.value().first_bad_lines.at(0).find("text.txt:"), std::string::npos);
     const std::int64_t expected = text == huge + huge ? 2 : 1;
     EXPECT_EQ(report.value().manifest.left_out.at("too long"), expected) << text.size();
   }

@@ -129,6 +129,11 @@ TEST_F(DataCli, InspectsAndVerifies) {
               " --sample 3 --source 256 --target 128 --set pack=true --set only='[\"de\"]'");
   EXPECT_EQ(packed.exit_code, 0);
   EXPECT_TRUE(packed.says("sample 3: de")) << packed.output;
+  EXPECT_TRUE(packed.says("fill: source, target")) << packed.output;
+  const testing::Outcome epochs =
+      quintet("data inspect " + shared("corpus") + " --tokens 1e6 --source 64");
+  EXPECT_EQ(epochs.exit_code, 0) << epochs.output;
+  EXPECT_TRUE(epochs.says("epochs: of a run of 1")) << epochs.output;
   const testing::Outcome verified = quintet("data verify " + shared("corpus"));
   EXPECT_EQ(verified.exit_code, 0);
   EXPECT_TRUE(verified.says("every checksum is right")) << verified.output;
@@ -150,6 +155,73 @@ TEST_F(DataCli, VerifyNamesEverythingDamaged) {
                            "held_out/de-00000.tokens", "tokenizer.model", "4 of its parts"}) {
     EXPECT_TRUE(outcome.says(part)) << part << "\n" << outcome.output;
   }
+}
+
+// Ids of the manifest are the tokenizer's, and a manifest that was changed is not believed.
+TEST_F(DataCli, VerifyComparesSpecialIds) {
+  const std::string corpus = copy();
+  const std::string path = corpus + "/manifest.json";
+  const std::string good = read_file(path).value();
+  std::string bad = good;
+  const std::size_t at = bad.find("\"eos\": 1");
+  ASSERT_NE(at, std::string::npos);
+  bad.replace(at, 8, "\"eos\": 0");
+  put_file(path, bad);
+  const testing::Outcome changed = quintet("data verify " + corpus);
+  EXPECT_EQ(changed.exit_code, 3);
+  EXPECT_TRUE(changed.says("checksum does not match")) << changed.output;
+  EXPECT_EQ(quintet("data inspect " + corpus).exit_code, 3);
+  // The same in a manifest of before there were checksums.
+  const std::size_t sum = bad.rfind(",", bad.find("\"checksum\""));
+  ASSERT_NE(sum, std::string::npos);
+  bad.erase(sum, bad.find('\n', bad.find("\"checksum\"")) - sum);
+  put_file(path, bad);
+  const testing::Outcome wrong = quintet("data verify " + corpus);
+  EXPECT_EQ(wrong.exit_code, 3);
+  EXPECT_TRUE(wrong.says("end 0") && wrong.says("the tokenizer has")) << wrong.output;
+}
+
+// Training reads what building reads: all of every document, whatever the file's form.
+TEST_F(DataCli, TokenizersAreTrainedOnWhatCorporaAreBuiltFrom) {
+  std::string json, lines;
+  // Words of their own in lines that the library would skip, and in records.
+  for (int i = 0; i < 60; ++i) {
+    for (int k = 0; k < 1200; ++k) lines += fmt::format("langezeile{} ", k % 7);
+    lines += "\n";
+    json += "{\"meta\": \"fremdfeld\", \"text\": \"";
+    for (int k = 0; k < 300; ++k) json += "jsonwort ";
+    json += "\"}\n";
+  }
+  put_file(path("in/long.txt"), lines);
+  put_file(path("in/records.jsonl.gz"), gzip(json));
+  put_file(path("in/other.md"), "text");
+  const std::string command =
+      "tokenizer train --vocabulary 500 --coverage 0.98 --threads 2 "
+      "--no-byte-fallback --out " +
+      path("t.model") + " " + path("in") + " " + shared("text/de/lines.txt");
+  const testing::Outcome trained = quintet(command);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_TRUE(trained.says("520 documents")) << trained.output;
+  EXPECT_TRUE(trained.says("other.md")) << trained.output;
+  const std::string model = read_file(path("t.model")).value();
+  EXPECT_NE(model.find("langezeile"), std::string::npos);
+  EXPECT_NE(model.find("jsonwort"), std::string::npos);
+  EXPECT_EQ(model.find("fremdfeld"), std::string::npos);
+  // Not over something that is there.
+  const testing::Outcome again = quintet(command);
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_TRUE(again.says("--overwrite")) << again.output;
+}
+
+TEST_F(DataCli, BuildsFromStandardInput) {
+  put_file(path("lines.csv"), "text\nein Satz\nnoch ein Satz\n");
+  const testing::Outcome built =
+      quintet("data build --tokenizer " + shared("m.model") + " --out " + path("piped") +
+              " --stdin-format csv - < " + path("lines.csv"));
+  ASSERT_EQ(built.exit_code, 0) << built.output;
+  const testing::Outcome shown = quintet("data inspect --json " + path("piped"));
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_TRUE(shown.says("\"documents\": 2")) << shown.output;
 }
 
 TEST_F(DataCli, ExportsAndImports) {

@@ -151,13 +151,13 @@ TEST(CorpusSource, EveryStretchOnceAnEpoch) {
       open(make_corpus(folder.path(), {{"aa", 50000}, {"bb", 7000}, {"cc", 100}}), 3);
   const auto length = static_cast<std::uint64_t>(source.objective().tokens());
   std::map<std::string, std::uint64_t> stretches;
-  for (const auto& language : source.languages()) stretches[language.name] = language.stretches;
+  for (const auto& language : source.languages()) stretches[language.name] = language.rows;
   EXPECT_EQ(stretches.at("aa"), 50000 / length);
   EXPECT_EQ(stretches.at("cc"), 1u);
   std::map<std::pair<std::string, std::uint64_t>, std::set<std::uint64_t>> seen;
   std::map<std::string, std::uint64_t> epochs;
   for (std::int64_t i = 0; i < 20000; ++i) {
-    const auto stretch = source.stretch_of(i);
+    const auto stretch = source.stretch_of(i).value();
     const std::pair epoch(stretch.language, stretch.epoch);
     EXPECT_TRUE(seen[epoch].insert(stretch.begin).second) << "again in an epoch";
     // An epoch begins when the one before it is done.
@@ -172,12 +172,15 @@ TEST(CorpusSource, EveryStretchOnceAnEpoch) {
   // Stretches do not overlap, and epochs do not have the same order or cuts.
   const auto& first = seen.at({"aa", 0});
   std::uint64_t before = UINT64_MAX;
+  int gaps = 0;
   for (const std::uint64_t begin : first) {
     if (before != UINT64_MAX) {
-      EXPECT_EQ(begin - before, length);
+      EXPECT_GE(begin - before, length);
+      gaps += begin - before != length;
     }
     before = begin;
   }
+  EXPECT_LE(gaps, 1);  // where the tokens are that are left over
   EXPECT_NE(*first.begin(), *seen.at({"aa", 1}).begin());
 }
 
@@ -191,7 +194,7 @@ TEST(CorpusSource, ExamplesAreTheCorpussTokens) {
     EXPECT_TRUE(batch.lengths.empty());
     EXPECT_FALSE(batch.packed());
     for (std::int64_t row = 0; row < 8; ++row) {
-      const auto stretch = source.stretch_of(first + row);
+      const auto stretch = source.stretch_of(first + row).value();
       const std::int32_t base = stretch.language == "aa" ? 1 << 18 : 2 << 18;
       // Kept and cut tokens together are the stretch, each once.
       std::multiset<std::int32_t> tokens;
@@ -203,8 +206,8 @@ TEST(CorpusSource, ExamplesAreTheCorpussTokens) {
       }
       std::multiset<std::int32_t> expected;
       for (std::int64_t i = 0; i < stretch.tokens; ++i) {
-        expected.insert(base + static_cast<std::int32_t>(stretch.begin) +
-                        static_cast<std::int32_t>(i));
+        const std::int64_t at = static_cast<std::int64_t>(stretch.begin) + i;
+        expected.insert(base + static_cast<std::int32_t>(at % (base == 1 << 18 ? 50000 : 7000)));
       }
       ASSERT_EQ(tokens, expected);
       // The decoder's input is the labels, one place later.
@@ -287,11 +290,18 @@ TEST(CorpusSource, PacksDocumentsAsSegments) {
   const Corpus corpus = Corpus::open(folder.path()).value();
   std::set<std::int32_t> begins;
   for (const auto& [language, base] : {std::pair("aa", 1 << 18), std::pair("bb", 2 << 18)}) {
-    const TokenStream& stream = corpus.stream(Split::kTrain, language);
-    std::vector<std::uint64_t> ends;
-    ASSERT_TRUE(stream.document_ends(0, stream.tokens(), ends).ok());
     begins.insert(base);
-    for (const std::uint64_t end : ends) begins.insert(base + static_cast<std::int32_t>(end));
+    ASSERT_TRUE(corpus.stream(Split::kTrain, language)
+                    .for_each_document({}, 0,
+                                       [&, base = base](const TokenStream::DocumentSpan& document) {
+                                         // A single token goes with its neighbour.
+                                         if (document.end - document.begin > 1) {
+                                           begins.insert(base +
+                                                         static_cast<std::int32_t>(document.begin));
+                                         }
+                                         return true;
+                                       })
+                    .ok());
   }
   Batch batch = make_batch(4);
   std::size_t used = 0, segments_seen = 0;
@@ -334,8 +344,8 @@ TEST(CorpusSource, PacksDocumentsAsSegments) {
         }
         ASSERT_GE(tokens.size(), 2u);
         EXPECT_EQ(static_cast<std::size_t>(*tokens.rbegin() - *tokens.begin()) + 1, tokens.size());
-        const auto next = begins.upper_bound(*tokens.begin());
-        EXPECT_TRUE(next == begins.end() || *next > *tokens.rbegin())
+        const auto next = begins.upper_bound(*tokens.begin() + 1);
+        EXPECT_TRUE(next == begins.end() || *next > *tokens.rbegin() - 1)
             << "a segment crosses documents";
       }
       segments_seen += by_segment.size();
@@ -346,7 +356,7 @@ TEST(CorpusSource, PacksDocumentsAsSegments) {
     }
   }
   EXPECT_GT(segments_seen, 1000u);                       // more than one a row
-  EXPECT_GT(static_cast<double>(used), 0.8 * 800 * 64);  // rows are well filled
+  EXPECT_GT(static_cast<double>(used), 0.9 * 800 * 64);  // rows are well filled
 }
 
 TEST(CorpusSource, MixturesPadWhatIsShort) {
@@ -378,15 +388,21 @@ TEST(CorpusSource, RefusesWhatCannotBe) {
     const auto opened = CorpusSource::open(config, source, target, vocabulary, 1);
     return opened.ok() ? std::string("ok") : opened.error().message;
   };
-  EXPECT_NE(says(64, 64, kVocabulary).find("language tiny has 20 tokens"), std::string::npos);
-  config.only = {"aa"};
   EXPECT_EQ(says(64, 64, kVocabulary), "ok");
-  EXPECT_NE(says(64, 64, 1000).find("do not belong together"), std::string::npos);
+  EXPECT_NE(says(64, 64, 1000).find("model.vocabulary=0"), std::string::npos);
   EXPECT_NE(says(64, 5, kVocabulary).find("raise the target length"), std::string::npos);
   EXPECT_NE(says(2048, 0, kVocabulary).find("sentinels"), std::string::npos);
   config.only = {"ab"};
   EXPECT_NE(says(64, 64, kVocabulary).find("did you mean \"aa\""), std::string::npos);
   config.only = {};
+  config.weights = {"aa"};
+  EXPECT_NE(says(64, 64, kVocabulary).find("e.g. de=2"), std::string::npos);
+  config.weights = {};
+  config.sentinels = 200;
+  EXPECT_NE(says(64, 64, kVocabulary).find("100 more than the corpus has"), std::string::npos);
+  EXPECT_EQ(says(64, 64, kVocabulary + 100), "ok");
+  EXPECT_EQ(says(2048, 0, kVocabulary + 100), "ok");
+  config.sentinels = 0;
   config.split = "held_out";
   EXPECT_NE(says(64, 64, kVocabulary).find("no tokens in split held_out"), std::string::npos);
   config.mode_tokens = {"a", "b"};
@@ -450,9 +466,12 @@ TEST(CorpusSource, ADamagedTableOfDocumentsDoesNoHarm) {
     // The table is at the beginning.
     for (int k = 0; k < 3; ++k) bad[random.below(200)] = static_cast<char>(random.next());
     put_file(path, bad);
-    CorpusSource source = open(folder.path(), 3, true);
+    CorpusConfig config;
+    config.folder = folder.path().string();
+    config.pack = true;
+    auto source = CorpusSource::open(config, 64, 64, kVocabulary, 3);
     Batch batch = make_batch(16);
-    const Status status = source.fill(0, batch);
+    const Status status = source.ok() ? source.value().fill(0, batch) : source.error();
     if (status.ok()) continue;
     ++refused;
     EXPECT_EQ(status.error().code, ErrorCode::kBadInput);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/loader/stretches.h"
 #include "tests/support/statistics.h"
 
 namespace quintet {
@@ -210,6 +211,7 @@ TEST(Objective, RefusesMoreSpansThanSentinels) {
 TEST(Objective, PrefixesAreContinued) {
   ObjectiveConfig config;
   config.name = "prefix_lm";
+  config.prefix_split = "fixed";
   const Objective objective = Objective::create(config, 64, 0, ids_with(0)).value();
   const Denoiser& denoiser = objective.denoisers()[0];
   EXPECT_EQ(objective.source_length(), 64);
@@ -218,7 +220,7 @@ TEST(Objective, PrefixesAreContinued) {
     std::vector<std::int32_t> labels(static_cast<std::size_t>(denoiser.target_length(count)));
     PhiloxSequence random(1, 1);
     const auto tokens = numbered(count);
-    objective.apply(denoiser, tokens, random, source, labels);
+    objective.apply(denoiser, tokens, 0, random, source, labels);
     EXPECT_EQ(source.back(), kIds.eos);
     EXPECT_EQ(labels.back(), kIds.eos);
     source.pop_back();
@@ -230,6 +232,41 @@ TEST(Objective, PrefixesAreContinued) {
                 static_cast<std::size_t>(std::nearbyint(static_cast<double>(count) * 0.25)));
     }
   }
+}
+
+// T5 draws the number of prefix tokens uniformly from 1 to length - 1.
+TEST(Objective, PrefixesAreSplitAnywhere) {
+  ObjectiveConfig config;
+  config.name = "prefix_lm";
+  const Objective objective = Objective::create(config, 16, 0, ids_with(0)).value();
+  const Denoiser& denoiser = objective.denoisers()[0];
+  EXPECT_FALSE(objective.fixed_lengths());
+  ASSERT_EQ(denoiser.tokens, 16);
+  EXPECT_EQ(objective.source_length(), 16);
+  EXPECT_EQ(objective.target_length(), 16);
+  PhiloxSequence random(1, 1);
+  const auto tokens = numbered(denoiser.tokens);
+  std::vector<double> observed(15, 0);
+  constexpr int kDraws = 30000;
+  for (int i = 0; i < kDraws; ++i) {
+    const std::uint32_t draw = random.next();
+    std::vector<std::int32_t> source(
+        static_cast<std::size_t>(denoiser.source_length(denoiser.tokens, draw)));
+    std::vector<std::int32_t> labels(
+        static_cast<std::size_t>(denoiser.target_length(denoiser.tokens, draw)));
+    objective.apply(denoiser, tokens, draw, random, source, labels);
+    source.pop_back();
+    labels.pop_back();
+    ++observed.at(source.size() - 1);
+    source.insert(source.end(), labels.begin(), labels.end());
+    ASSERT_EQ(source, tokens);
+    // Fewer tokens, no longer.
+    ASSERT_LE(denoiser.source_length(9, draw), denoiser.source_length(10, draw));
+    ASSERT_LE(denoiser.target_length(9, draw), denoiser.target_length(10, draw));
+  }
+  EXPECT_LT(chi_square(observed, std::vector<double>(15, kDraws / 15.0)), chi_square_limit(15));
+  // A short target limits the text.
+  EXPECT_EQ(Objective::create(config, 64, 20, ids_with(0)).value().tokens(), 20);
 }
 
 TEST(Objective, MixesAsUl2Does) {
@@ -245,19 +282,21 @@ TEST(Objective, MixesAsUl2Does) {
   EXPECT_LE(objective.target_length(), 256);
   PhiloxSequence random(2, 2);
   std::map<std::string, double> seen;
-  constexpr int kDraws = 70000;
-  for (int i = 0; i < kDraws; ++i) ++seen[objective.choose(random).name];
-  std::vector<double> observed, expected(7, kDraws / 7.0);
-  for (const auto& [name, count] : seen) observed.push_back(count);
-  ASSERT_EQ(observed.size(), 7u);
-  EXPECT_LT(chi_square(observed, expected), chi_square_limit(7));
+  const DenoiserTable table(objective, 1);
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    ++seen[objective.denoisers()[table.denoiser(i)].name];
+  }
+  ASSERT_EQ(seen.size(), 7u);
+  for (const auto& [name, count] : seen) {
+    EXPECT_NEAR(count, static_cast<double>(table.rows()) / 7, 1);
+  }
   for (const Denoiser& denoiser : objective.denoisers()) {
     const auto tokens = numbered(denoiser.tokens);
     std::vector<std::int32_t> source(
         static_cast<std::size_t>(denoiser.source_length(denoiser.tokens)));
     std::vector<std::int32_t> labels(
         static_cast<std::size_t>(denoiser.target_length(denoiser.tokens)));
-    objective.apply(denoiser, tokens, random, source, labels);
+    objective.apply(denoiser, tokens, 0, random, source, labels);
     EXPECT_EQ(source.front(), denoiser.name[0] == 'R' ? 5 : denoiser.name[0] == 'S' ? 6 : 7);
     source.erase(source.begin());
     if (denoiser.kind == Denoiser::Kind::kSpans) {

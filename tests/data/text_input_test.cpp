@@ -90,8 +90,18 @@ TEST(ByteSource, DamageIsAnErrorOrHarmless) {
   }
 }
 
+Result<std::vector<InputFile>> found(const std::vector<std::string>& names,
+                                     const LanguageRule& rule, bool paragraphs) {
+  InputOptions options;
+  options.names = names;
+  options.languages = rule;
+  options.paragraphs = paragraphs;
+  QT_ASSIGN(FoundInputs inputs, find_inputs(options));
+  return inputs.files;
+}
+
 std::vector<InputFile> make_inputs(const Path& folder, bool paragraphs) {
-  return find_inputs({folder.string()}, {}, paragraphs).value();
+  return found({folder.string()}, {}, paragraphs).value();
 }
 
 std::vector<std::uint32_t> all_of(const std::vector<InputFile>& files) {
@@ -165,24 +175,26 @@ TEST(TextBlocks, PassOverLinesThatAreTooLong) {
   const auto files = make_inputs(folder.path(), false);
   TextBlocks blocks(files, {0}, 50000);
   TextBlock block;
-  std::int64_t too_long = 0;
   std::vector<std::pair<std::string, std::int64_t>> lines;
   DocumentReader reader(files, {});
-  std::vector<BadLine> bad;
+  BlockNotes notes;
   for (;;) {
     ASSERT_TRUE(blocks.next(block).ok());
-    if (block.text.empty() && block.too_long == 0) break;
-    too_long += block.too_long;
+    if (block.text.empty() && block.too_long.empty()) break;
     ASSERT_LE(block.text.size(), kMaxDocumentBytes + (1 << 20));
     ASSERT_TRUE(reader
-                    .read(block, bad, too_long,
+                    .read(block, notes,
                           [&](const Document& document) -> Status {
                             lines.emplace_back(document.text, document.line);
                             return {};
                           })
                     .ok());
   }
-  EXPECT_EQ(too_long, 3);
+  ASSERT_EQ(notes.too_long.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(notes.too_long[i].line, std::vector<std::int64_t>({2, 4, 5})[i]);
+    EXPECT_EQ(notes.too_long[i].reason, "longer than 8 MiB");
+  }
   EXPECT_EQ(lines,
             (std::vector<std::pair<std::string, std::int64_t>>{{"first", 1}, {"second", 3}}));
 }
@@ -193,24 +205,22 @@ std::vector<std::string> documents_of(const std::string& name, const std::string
                                       bool paragraphs = false) {
   const TemporaryFolder folder;
   put_file(folder.path() / name, text);
-  const auto files =
-      find_inputs({(folder.path() / name).string()},
-                  options.language_field.empty()
-                      ? LanguageRule{}
-                      : LanguageRule{LanguageRule::Kind::kField, options.language_field},
-                  paragraphs)
-          .value();
+  const auto files = found({(folder.path() / name).string()},
+                           options.language_field.empty()
+                               ? LanguageRule{}
+                               : LanguageRule{LanguageRule::Kind::kField, options.language_field},
+                           paragraphs)
+                         .value();
   TextBlocks blocks(files, {0}, 1 << 16);
   DocumentReader reader(files, options);
   std::vector<std::string> found;
   TextBlock block;
   for (;;) {
-    std::vector<BadLine> bad;
-    std::int64_t too_long = 0;
+    BlockNotes notes;
     EXPECT_TRUE(blocks.next(block).ok());
     if (block.text.empty()) break;
     EXPECT_TRUE(reader
-                    .read(block, bad, too_long,
+                    .read(block, notes,
                           [&](const Document& document) -> Status {
                             found.push_back(
                                 fmt::format("{}@{}{}", document.text, document.line,
@@ -220,7 +230,15 @@ std::vector<std::string> documents_of(const std::string& name, const std::string
                             return {};
                           })
                     .ok());
-    for (const BadLine& line : bad) found.push_back(fmt::format("!{}@{}", line.reason, line.line));
+    for (const BadLine& line : notes.bad) {
+      found.push_back(fmt::format("!{}@{}", line.reason, line.line));
+    }
+    for (const BadLine& line : notes.too_long) {
+      found.push_back(fmt::format("~{}@{}", line.reason, line.line));
+    }
+    for (const auto& [reason, count] : notes.left_out) {
+      found.push_back(fmt::format("-{}={}", reason, count));
+    }
   }
   return found;
 }
@@ -294,13 +312,13 @@ TEST(Inputs, AreFoundInOrderWithTheirLanguages) {
     put_file(folder.path() / name, "x");
   }
   const auto names = [&](const std::vector<std::string>& inputs, const LanguageRule& rule) {
-    const auto files = find_inputs(inputs, rule, false);
-    Found found;
+    const auto files = found(inputs, rule, false);
+    Found list;
     if (!files.ok()) return Found{files.error().message};
     for (const InputFile& file : files.value()) {
-      found.push_back(file.path.lexically_relative(folder.path()).string() + "=" + file.language);
+      list.push_back(file.path.lexically_relative(folder.path()).string() + "=" + file.language);
     }
-    return found;
+    return list;
   };
   const std::string all = folder.path().string();
   const LanguageRule directory{LanguageRule::Kind::kDirectory, ""};

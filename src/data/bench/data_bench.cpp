@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "base/json.h"
+#include "data/bench/parquet_writer.h"
 #include "data/corpus/build.h"
 #include "data/corpus/corpus_frame.h"
 #include "data/loader/corpus_source.h"
@@ -46,7 +47,10 @@ class Bench {
   Path json_path(std::size_t i) const {
     return options_.folder / fmt::format("text{}.jsonl.zst", i);
   }
-  BuildOptions build_options(std::size_t i, int threads) const;
+  Path parquet_path(std::size_t i) const {
+    return options_.folder / fmt::format("text{}.parquet", i);
+  }
+  BuildOptions build_options(const Path& input, int threads) const;
   Status tokenizer();
   Status stages();
   Status end_to_end();
@@ -60,9 +64,9 @@ class Bench {
   DataBench bench_;
 };
 
-BuildOptions Bench::build_options(std::size_t i, int threads) const {
+BuildOptions Bench::build_options(const Path& input, int threads) const {
   BuildOptions build;
-  build.inputs = {json_path(i).string()};
+  build.inputs = {input.string()};
   build.output = options_.folder / "corpus";
   build.tokenizer = model_path();
   build.threads = threads;
@@ -92,8 +96,10 @@ Status Bench::stages() {
                                    {"parse JSON", bytes, {}},
                                    {"tokenize", bytes, {}},
                                    {"write shards", bytes, {}}};
-  QT_ASSIGN(const std::vector<InputFile> files,
-            find_inputs({json_path(0).string()}, LanguageRule{}, false));
+  InputOptions input;
+  input.names = {json_path(0).string()};
+  QT_ASSIGN(const FoundInputs found, find_inputs(input));
+  const std::vector<InputFile>& files = found.files;
   QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(model_path()));
   Manifest manifest;
   describe_vocabulary(tokenizer, 100, manifest);
@@ -113,17 +119,18 @@ Status Bench::stages() {
     std::vector<std::string> documents;
     {
       DocumentReader reader(files, {});
-      std::vector<BadLine> bad;
-      std::int64_t too_long = 0, parsed = 0;
+      BlockNotes notes;
+      std::int64_t parsed = 0;
       const Stopwatch watch(Stopwatch::Of::kThread);
       for (const TextBlock& block : blocks) {
-        QT_TRY(reader.read(block, bad, too_long, [&](const Document& document) -> Status {
+        QT_TRY(reader.read(block, notes, [&](const Document& document) -> Status {
           parsed += static_cast<std::int64_t>(document.text.size());
           return {};
         }));
       }
       stages[1].rounds.add(watch.elapsed());
-      QT_CHECK(parsed > 0 && bad.empty() && too_long == 0, "{} bytes parsed", parsed);
+      QT_CHECK(parsed > 0 && notes.bad.empty() && notes.too_long.empty(), "{} bytes parsed",
+               parsed);
     }
     blocks.clear();
     const std::vector<std::string_view> lines = texts_[0].lines(texts_[0].text.size());
@@ -183,11 +190,16 @@ Status Bench::end_to_end() {
         }
         result.tokenizer.add(watch.elapsed());
       }
-      for (const int threads : {1, options_.threads}) {
-        std::filesystem::remove_all(options_.folder / "corpus");
-        QT_ASSIGN(const BuildReport report, build_corpus(build_options(i, threads), {}));
-        (threads == 1 ? result.one_thread : result.all_threads)
-            .add({report.seconds, report.processor_seconds});
+      for (const bool parquet : {true, false}) {
+        for (const int threads : {1, options_.threads}) {
+          std::filesystem::remove_all(options_.folder / "corpus");
+          const Path input = parquet ? parquet_path(i) : json_path(i);
+          QT_ASSIGN(const BuildReport report, build_corpus(build_options(input, threads), {}));
+          (parquet        ? (threads == 1 ? result.parquet_one : result.parquet_all)
+           : threads == 1 ? result.one_thread
+                          : result.all_threads)
+              .add({report.seconds, report.processor_seconds});
+        }
       }
     }
     bench_.end_to_end.push_back(std::move(result));
@@ -198,13 +210,15 @@ Status Bench::end_to_end() {
 // From the corpus of many languages that the last stage left, warm from writing it.
 Status Bench::loader() {
   say_("loader");
-  CorpusConfig config;
-  config.folder = (options_.folder / "corpus").string();
-  QT_ASSIGN(CorpusSource source,
-            CorpusSource::open(config, options_.source, options_.target, INT32_MAX, 1));
   constexpr std::int64_t kSequences = 32, kBatches = 400;
-  for (const int threads : {1, options_.threads}) {
-    LoaderRate rate{threads, kSequences * kBatches, {}};
+  for (const auto& [threads, packed] : {std::pair(1, false), std::pair(options_.threads, false),
+                                        std::pair(1, true), std::pair(options_.threads, true)}) {
+    CorpusConfig config;
+    config.folder = (options_.folder / "corpus").string();
+    config.pack = packed;
+    QT_ASSIGN(CorpusSource source,
+              CorpusSource::open(config, options_.source, options_.target, INT32_MAX, 1));
+    LoaderRate rate{threads, packed, kSequences * kBatches, {}};
     for (std::int64_t round = 0; round < options_.rounds; ++round) {
       const Stopwatch watch(Stopwatch::Of::kProcess);
       Prefetcher prefetcher(source, [](std::int64_t n) { return n * kSequences; },
@@ -262,7 +276,11 @@ Result<DataBench> Bench::run() {
   const auto bytes = static_cast<std::size_t>(options_.megabytes) << 20;
   texts_.push_back(single_language_text(bytes));
   texts_.push_back(mixed_text(bytes));
-  for (std::size_t i = 0; i < 2; ++i) QT_TRY(write_json_lines(texts_[i], json_path(i)));
+  for (std::size_t i = 0; i < 2; ++i) {
+    QT_TRY(write_json_lines(texts_[i], json_path(i)));
+    QT_TRY(write_file(parquet_path(i), parquet_file(texts_[i].lines(texts_[i].text.size()), 1 << 20,
+                                                    std::size_t{8} << 20)));
+  }
   QT_TRY(this->tokenizer());
   say_("stages");
   QT_TRY(stages());

@@ -53,10 +53,12 @@ struct EndToEnd {
   std::string text;
   std::int64_t bytes = 0;
   Rounds tokenizer, one_thread, all_threads;
+  Rounds parquet_one, parquet_all;  // the same from a Parquet file
 };
 
 struct LoaderRate {
   int threads = 0;
+  bool packed = false;
   std::int64_t samples = 0;
   Rounds rounds;
 };

@@ -129,7 +129,7 @@ class BlockPipeline {
     if (!lane.done) slot.status = lane.blocks.next(item->block);
     slot.after = lane.blocks.position();
     lock.lock();
-    const bool empty = item->block.text.empty() && item->block.too_long == 0;
+    const bool empty = item->block.text.empty() && item->block.too_long.empty();
     if (slot.status.ok() && empty) {
       lane.done = true;
       if (all_done()) ended_ = true;

@@ -33,6 +33,8 @@ constexpr std::size_t kCacheBytes = 128 << 20;  // of all threads' encoders toge
 // A block larger than this holds a very long document; such are worked on one at a time.
 constexpr std::size_t kLargeBlock = 2 << 20;
 constexpr std::size_t kBadLinesKept = 5;
+// Models that the library encodes take some 340 bytes of memory for every byte of a document.
+constexpr std::size_t kMaxLibraryDocument = 1 << 20;
 constexpr const char* kLockFile = "build.lock";
 constexpr const char* kDuplicatesFolder = "duplicates";
 
@@ -82,7 +84,7 @@ struct BlockTokens {
   Buffer<std::int32_t> tokens;
   std::vector<Mark> documents;
   std::vector<std::string> languages;
-  std::vector<BadLine> bad;
+  BlockNotes notes;
   std::map<std::string, std::int64_t> left_out;
 
   void clear() {
@@ -93,7 +95,7 @@ struct BlockTokens {
     documents.clear();
     if (documents.capacity() > kKeptDocuments) documents = {};
     languages.clear();
-    bad.clear();
+    notes.clear();
     left_out.clear();
   }
 };
@@ -112,11 +114,12 @@ double processor_now() {
 class Builder {
  public:
   Builder(const BuildOptions& options, const BuildEnvironment& environment, Tokenizer tokenizer,
-          std::vector<InputFile> inputs)
+          FoundInputs inputs)
       : options_(options),
         environment_(environment),
         tokenizer_(std::move(tokenizer)),
-        inputs_(std::move(inputs)),
+        inputs_(std::move(inputs.files)),
+        not_taken_(std::move(inputs.not_taken)),
         threads_(options.threads > 0
                      ? options.threads
                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
@@ -161,6 +164,7 @@ class Builder {
   const BuildEnvironment& environment_;
   Tokenizer tokenizer_;
   std::vector<InputFile> inputs_;
+  std::vector<NotTaken> not_taken_;
   int threads_;
   std::uint64_t total_bytes_ = 0;
 
@@ -199,7 +203,7 @@ void Builder::plan() {
                      {"files", Json::array()}};
   for (const InputFile& file : inputs_) {
     everything["files"].push_back(
-        {std::filesystem::absolute(file.path).string(), file.bytes, file.modified});
+        {std::filesystem::absolute(file.path).string(), file.bytes, file.modified, file.row_group});
   }
   const std::string text = to_text(everything);
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
@@ -271,6 +275,7 @@ DocumentReader Builder::make_reader() const {
     options.language_field = options_.languages.argument;
   }
   options.normalize_spaces = options_.normalize_spaces;
+  if (!tokenizer_.is_native()) options.max_bytes = kMaxLibraryDocument;
   return {inputs_, options};
 }
 
@@ -294,10 +299,9 @@ Status Builder::find_fingerprints() {
   Pipeline pipeline(std::move(lanes), state_.position, threads_);
   const auto process = [&](int thread, Pipeline::Item& item) -> Status {
     // Bad lines are counted when they are met again.
-    std::vector<BadLine> bad;
-    std::int64_t too_long = 0;
+    BlockNotes notes;
     return readers[static_cast<std::size_t>(thread)].read(
-        item.block, bad, too_long, [&](const Document& document) -> Status {
+        item.block, notes, [&](const Document& document) -> Status {
           item.output.documents.push_back(fingerprint_of(document.text));
           return {};
         });
@@ -366,8 +370,12 @@ Status Builder::tokenize(Worker& worker, std::uint64_t ticket, const TextBlock& 
   const auto held_out_below =
       static_cast<double>(options_.held_out) * 0x1p64;  // of a fingerprint's low half
   std::uint32_t index = 0;
-  std::int64_t too_long = block.too_long;
-  QT_TRY(worker.reader.read(block, out.bad, too_long, [&](const Document& document) -> Status {
+  // A model whose sentinels are pieces like others makes them of texts that spell their names.
+  const SpecialTokens& special = manifest_.special;
+  const auto is_sentinel = [&](std::int32_t id) {
+    return id <= special.first_sentinel && id > special.first_sentinel - special.sentinels;
+  };
+  QT_TRY(worker.reader.read(block, out.notes, [&](const Document& document) -> Status {
     if (std::binary_search(duplicates.begin(), duplicates.end(), index++)) {
       ++out.left_out["duplicate"];
       return {};
@@ -385,10 +393,16 @@ Status Builder::tokenize(Worker& worker, std::uint64_t ticket, const TextBlock& 
       ++out.left_out["without tokens"];
       return {};
     }
+    const auto ids = out.tokens.span().subspan(begin);
+    if (std::any_of(ids.begin(), ids.end(), is_sentinel)) {
+      out.tokens.set_size(begin);
+      ++out.left_out["spells a sentinel"];
+      return {};
+    }
     if (out.tokens.size() - begin > static_cast<std::size_t>(options_.shard_tokens)) {
       return usage_error("{}:{}: a document of {} tokens does not fit into shards of {} tokens",
-                         inputs_[document.file].path.string(), document.line,
-                         out.tokens.size() - begin, options_.shard_tokens);
+                         inputs_[document.file].name(), document.line, out.tokens.size() - begin,
+                         options_.shard_tokens);
     }
     BlockTokens::Mark mark;
     mark.end = out.tokens.size();
@@ -408,14 +422,22 @@ Status Builder::tokenize(Worker& worker, std::uint64_t ticket, const TextBlock& 
     out.documents.push_back(mark);
     return {};
   }));
-  if (too_long > 0) out.left_out["too long"] += too_long;
   return {};
 }
 
 Status Builder::commit(BlockTokens& out, const TextBlock& block) {
-  for (const BadLine& line : out.bad) {
-    const std::string text =
-        fmt::format("{}:{}: {}", inputs_[line.file].path.string(), line.line, line.reason);
+  const auto named = [&](const BadLine& line) {
+    return fmt::format("{}:{}: {}", inputs_[line.file].name(), line.line, line.reason);
+  };
+  for (const BadLine& line : out.notes.too_long) {
+    // Some of both kinds are named, whichever comes first.
+    if (state_.left_out["too long"]++ < static_cast<std::int64_t>(kBadLinesKept)) {
+      state_.first_bad_lines.push_back(named(line));
+    }
+  }
+  for (const auto& [reason, count] : out.notes.left_out) state_.left_out[reason] += count;
+  for (const BadLine& line : out.notes.bad) {
+    const std::string text = named(line);
     if (state_.bad_lines == options_.bad_lines) {
       return bad_input("{}{}", text,
                        options_.bad_lines == 0
@@ -425,7 +447,9 @@ Status Builder::commit(BlockTokens& out, const TextBlock& block) {
                                          options_.bad_lines));
     }
     ++state_.bad_lines;
-    if (state_.first_bad_lines.size() < kBadLinesKept) state_.first_bad_lines.push_back(text);
+    if (state_.bad_lines <= static_cast<std::int64_t>(kBadLinesKept)) {
+      state_.first_bad_lines.push_back(text);
+    }
   }
   for (const auto& [reason, count] : out.left_out) state_.left_out[reason] += count;
   // Neighbours that go to the same place go there together.
@@ -446,6 +470,7 @@ Status Builder::commit(BlockTokens& out, const TextBlock& block) {
     counts = {};
     lengths_.clear();
   }
+  state_.tokens_written += out.tokens.size();
   count_progress(block, bytes, out.tokens.size());
   return {};
 }
@@ -504,11 +529,28 @@ Result<BuildReport> Builder::run() {
   if (state_.phase == BuildState::Phase::kFingerprints) QT_TRY(find_fingerprints());
   QT_TRY(write_tokens());
 
+  std::erase_if(state_.left_out, [](const auto& reason) { return reason.second == 0; });
   manifest_.left_out = state_.left_out;
   if (state_.bad_lines > 0) manifest_.left_out["bad line"] = state_.bad_lines;
+  for (const NotTaken& file : not_taken_) {
+    ++manifest_.not_taken[file.reason.starts_with("the same file as ") ? "the same file again"
+                                                                       : file.reason];
+  }
+  if (state_.tokens_written == 0) {
+    std::string reasons;
+    for (const auto& [reason, count] : manifest_.left_out) {
+      reasons += fmt::format("{}{} ({})", reasons.empty() ? "" : ", ", count, reason);
+    }
+    QT_TRY(clean_up());  // the folder is free for another attempt
+    return bad_input(
+        "no document came out of {} files{}{}; nothing was built, and {} holds no corpus",
+        inputs_.size(), reasons.empty() ? ": they are empty" : ": left out were ", reasons,
+        options_.output.string());
+  }
   QT_TRY(finish_corpus(files, options_.output, options_.tokenizer, *writer_, manifest_));
   QT_TRY(clean_up());
   report.manifest = std::move(manifest_);
+  report.not_taken = std::move(not_taken_);
   report.bad_lines = state_.bad_lines;
   report.first_bad_lines = state_.first_bad_lines;
   report.seconds = now() - began;
@@ -538,8 +580,12 @@ Status check(const BuildOptions& options) {
 Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnvironment& environment) {
   QT_TRY(check(options));
   QT_ASSIGN(Tokenizer tokenizer, Tokenizer::open(options.tokenizer));
-  QT_ASSIGN(std::vector<InputFile> inputs,
-            find_inputs(options.inputs, options.languages, options.paragraphs));
+  QT_ASSIGN(FoundInputs inputs,
+            find_inputs({options.inputs, options.languages, options.text_field, options.paragraphs,
+                         options.stdin_format, options.output}));
+  if (options.deduplicate && inputs.files.front().path == "-") {
+    return usage_error("--deduplicate reads the input twice, and standard input comes once");
+  }
   Builder builder(options, environment, std::move(tokenizer), std::move(inputs));
   return builder.run();
 }

@@ -24,8 +24,9 @@ struct BuildOptions {
   Path tokenizer;
 
   LanguageRule languages;
-  std::string text_field = "text";  // of JSON lines
-  bool paragraphs = false;          // .txt: documents end at empty lines, not at every line
+  std::string text_field = "text";  // of records
+  std::string stdin_format = "txt";
+  bool paragraphs = false;  // .txt: documents end at empty lines, not at every line
   bool normalize_spaces = false;
   std::int64_t min_characters = 1, max_characters = INT64_MAX;
   bool deduplicate = false;
@@ -49,7 +50,8 @@ struct BuildProgress {
 struct BuildReport {
   Manifest manifest;
   std::int64_t bad_lines = 0;
-  std::vector<std::string> first_bad_lines;  // a few, for people
+  std::vector<std::string> first_bad_lines;  // a few, for people; and of those that are too long
+  std::vector<NotTaken> not_taken;           // files
   bool already_complete = false;             // nothing had to be done
   // What it took, the loading of the tokenizer aside: by the clock, and of all of the process's
   // threads.

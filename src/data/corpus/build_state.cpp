@@ -20,6 +20,7 @@ Json json_of(const BuildState& state) {
                {"fingerprints", state.fingerprints},
                {"left_out", state.left_out},
                {"bad_lines", state.bad_lines},
+               {"tokens_written", state.tokens_written},
                {"first_bad_lines", state.first_bad_lines},
                {"lanes", Json::array()},
                {"series", Json::array()},
@@ -51,6 +52,7 @@ BuildState state_of(const Json& json) {
   state.fingerprints = json.at("fingerprints").get<std::vector<std::uint64_t>>();
   state.left_out = json.at("left_out").get<std::map<std::string, std::int64_t>>();
   state.bad_lines = json.at("bad_lines");
+  state.tokens_written = json.at("tokens_written");
   state.first_bad_lines = json.at("first_bad_lines").get<std::vector<std::string>>();
   for (const Json& lane : json.at("lanes")) {
     state.position.lanes.push_back({lane.at(0), lane.at(1), lane.at(2)});

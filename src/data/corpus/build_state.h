@@ -26,6 +26,7 @@ struct BuildState {
   CorpusPosition corpus;
   std::map<std::string, std::int64_t> left_out;
   std::int64_t bad_lines = 0;
+  std::uint64_t tokens_written = 0;
   std::vector<std::string> first_bad_lines;
 };
 

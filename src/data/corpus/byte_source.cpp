@@ -1,11 +1,14 @@
 #include "data/corpus/byte_source.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
+#include <bzlib.h>
 #include <fcntl.h>
+#include <lzma.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -28,7 +31,9 @@ class PlainSource final : public ByteSource {
   PlainSource(Path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   PlainSource(const PlainSource&) = delete;
   PlainSource& operator=(const PlainSource&) = delete;
-  ~PlainSource() override { ::close(descriptor_); }
+  ~PlainSource() override {
+    if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
+  }
 
   Result<std::size_t> read(std::span<char> out) override {
     std::size_t done = 0;
@@ -44,6 +49,7 @@ class PlainSource final : public ByteSource {
   }
   Status skip(std::uint64_t bytes) override {
     if (::lseek(descriptor_, static_cast<off_t>(bytes), SEEK_CUR) < 0) {
+      if (errno == ESPIPE) return ByteSource::skip(bytes);
       return io_error("{}: seek failed: {}", path_.string(), std::strerror(errno));
     }
     consumed_ += bytes;
@@ -64,16 +70,6 @@ class CompressedSource : public ByteSource {
   explicit CompressedSource(std::unique_ptr<PlainSource> file)
       : file_(std::move(file)), input_(kChunk) {}
 
-  Status skip(std::uint64_t bytes) override {
-    std::vector<char> sink(kChunk);
-    while (bytes > 0) {
-      const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, sink.size()));
-      QT_ASSIGN(const std::size_t got, read(std::span(sink).first(want)));
-      if (got == 0) return bad_input("{}: shrank since it was first read", path());
-      bytes -= got;
-    }
-    return {};
-  }
   std::uint64_t consumed() const override { return file_->consumed() - (end_ - begin_); }
 
  protected:
@@ -174,8 +170,91 @@ class ZstdSource final : public CompressedSource {
   bool inside_ = false;  // a frame, or what is left to hand out of one
 };
 
+class XzSource final : public CompressedSource {
+ public:
+  // Streams that need more to decompress are refused: xz -9 takes 65 MiB.
+  static constexpr std::uint64_t kMemory = std::uint64_t{128} << 20;
+
+  explicit XzSource(std::unique_ptr<PlainSource> file) : CompressedSource(std::move(file)) {
+    if (::lzma_stream_decoder(&stream_, kMemory, LZMA_CONCATENATED) != LZMA_OK) {
+      throw std::bad_alloc();
+    }
+  }
+  ~XzSource() override { ::lzma_end(&stream_); }
+
+  Result<std::size_t> read(std::span<char> out) override {
+    stream_.next_out = reinterpret_cast<std::uint8_t*>(out.data());
+    stream_.avail_out = out.size();
+    while (!ended_ && stream_.avail_out > 0) {
+      QT_ASSIGN(const bool more, fill());
+      stream_.next_in = reinterpret_cast<const std::uint8_t*>(input_.data() + begin_);
+      stream_.avail_in = end_ - begin_;
+      const lzma_ret status = ::lzma_code(&stream_, more ? LZMA_RUN : LZMA_FINISH);
+      begin_ = end_ - stream_.avail_in;
+      if (status == LZMA_STREAM_END) {
+        ended_ = true;
+      } else if (status == LZMA_MEMLIMIT_ERROR) {
+        return bad_input("{}: needs more than {} of memory to decompress; compress it again",
+                         path(), human_bytes(static_cast<double>(kMemory)));
+      } else if (status == LZMA_BUF_ERROR) {
+        return truncated();
+      } else if (status != LZMA_OK) {
+        return bad_input("{}: not valid xz data (code {})", path(), static_cast<int>(status));
+      }
+    }
+    return out.size() - stream_.avail_out;
+  }
+
+ private:
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+  bool ended_ = false;
+};
+
+class Bzip2Source final : public CompressedSource {
+ public:
+  explicit Bzip2Source(std::unique_ptr<PlainSource> file) : CompressedSource(std::move(file)) {}
+  ~Bzip2Source() override {
+    if (inside_) ::BZ2_bzDecompressEnd(&stream_);
+  }
+
+  Result<std::size_t> read(std::span<char> out) override {
+    std::size_t done = 0;
+    while (done < out.size()) {
+      QT_ASSIGN(const bool more, fill());
+      if (!more) {
+        if (inside_ || consumed() == 0) return truncated();
+        break;
+      }
+      if (!inside_) {  // a file may be several streams, one after the other
+        stream_ = {};
+        if (::BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) throw std::bad_alloc();
+        inside_ = true;
+      }
+      stream_.next_in = input_.data() + begin_;
+      stream_.avail_in = static_cast<unsigned>(end_ - begin_);
+      const std::size_t room = std::min(out.size() - done, std::size_t{1} << 30);
+      stream_.next_out = out.data() + done;
+      stream_.avail_out = static_cast<unsigned>(room);
+      const int status = ::BZ2_bzDecompress(&stream_);
+      begin_ = end_ - stream_.avail_in;
+      done += room - stream_.avail_out;
+      if (status == BZ_STREAM_END) {
+        ::BZ2_bzDecompressEnd(&stream_);
+        inside_ = false;
+      } else if (status != BZ_OK) {
+        return bad_input("{}: not valid bzip2 data (code {})", path(), status);
+      }
+    }
+    return done;
+  }
+
+ private:
+  bz_stream stream_{};
+  bool inside_ = false;  // a stream
+};
+
 Result<std::unique_ptr<PlainSource>> open_file(const Path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     const int cause = errno;
     if (cause == ENOENT) return bad_input("{}: no such file", path.string());
@@ -195,15 +274,39 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open_plain(const Path& path) {
 Result<std::unique_ptr<ByteSource>> ByteSource::open(const Path& path) {
   QT_ASSIGN(std::unique_ptr<PlainSource> file, open_file(path));
   std::unique_ptr<ByteSource> source;
-  const std::string extension = path.extension().string();
-  if (extension == ".gz") {
+  const std::string compression = compression_of(path);
+  if (compression == ".gz") {
     source = std::make_unique<GzipSource>(std::move(file));
-  } else if (extension == ".zst") {
+  } else if (compression == ".zst") {
     source = std::make_unique<ZstdSource>(std::move(file));
+  } else if (compression == ".xz") {
+    source = std::make_unique<XzSource>(std::move(file));
+  } else if (compression == ".bz2") {
+    source = std::make_unique<Bzip2Source>(std::move(file));
   } else {
     source = std::move(file);
   }
   return source;
+}
+
+Status ByteSource::skip(std::uint64_t bytes) {
+  std::vector<char> sink(kChunk);
+  while (bytes > 0) {
+    const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, sink.size()));
+    QT_ASSIGN(const std::size_t got, read(std::span(sink).first(want)));
+    if (got == 0) return bad_input("an input has become shorter since it was first read");
+    bytes -= got;
+  }
+  return {};
+}
+
+std::string compression_of(const Path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* known : {".gz", ".zst", ".xz", ".bz2"}) {
+    if (extension == known) return known;
+  }
+  return "";
 }
 
 }  // namespace quintet

@@ -27,18 +27,16 @@ Result<TokenShard> open_shard(const Path& folder, const TokenLayout& layout,
 }
 
 TokenStream::TokenStream(Path folder, TokenLayout layout, std::vector<ShardEntry> shards)
-    : folder_(std::move(folder)), layout_(std::move(layout)), starts_(1, 0) {
+    : folder_(std::move(folder)),
+      layout_(std::move(layout)),
+      starts_(1, 0),
+      document_starts_(1, 0) {
   for (ShardEntry& entry : shards) {
     starts_.push_back(starts_.back() + entry.tokens);
+    document_starts_.push_back(document_starts_.back() + entry.documents);
     shards_.push_back(std::make_unique<LazyShard>());
     shards_.back()->entry = std::move(entry);
   }
-}
-
-std::uint64_t TokenStream::documents() const {
-  std::uint64_t sum = 0;
-  for (const auto& shard : shards_) sum += shard->entry.documents;
-  return sum;
 }
 
 Result<const TokenShard*> TokenStream::shard(std::size_t index) const {
@@ -79,28 +77,63 @@ Status TokenStream::read(std::uint64_t begin, std::span<std::int32_t> out) const
       });
 }
 
-Status TokenStream::document_ends(std::uint64_t begin, std::uint64_t end,
-                                  std::vector<std::uint64_t>& places) const {
-  places.clear();
-  return for_each_part(
-      begin, end,
-      [&](const TokenShard& shard, std::uint64_t from, std::uint64_t to,
-          std::uint64_t first) -> Status {
-        std::uint64_t last = from;
-        for (std::uint64_t d = shard.document_at(from); d < shard.documents(); ++d) {
-          const std::uint64_t place = shard.document_end(d);
-          if (place > to) break;
-          // The table's checksums are not looked at here, so its order is.
-          if (place < last) {
-            return bad_input(
-                "{}: document {} ends before it begins; `quintet data verify` says more",
-                index_path(shard.name()).string(), d);
-          }
-          last = place;
-          places.push_back(first + place - from);
-        }
+Status TokenStream::read_circular(std::uint64_t begin, std::span<std::int32_t> out) const {
+  while (!out.empty()) {
+    const auto some = std::min<std::uint64_t>(out.size(), tokens() - begin);
+    QT_TRY(read(begin, out.first(some)));
+    out = out.subspan(some);
+    begin = 0;
+  }
+  return {};
+}
+
+Status TokenStream::for_each_document(const StreamCost& cost, std::uint64_t from,
+                                      const std::function<bool(const DocumentSpan&)>& body) const {
+  // 1. The shard, by what the manifest says; then the document, by the shard's table.
+  std::size_t index = 0;
+  for (std::size_t low = 0, high = shards_.size(); low < high;) {
+    const std::size_t middle = (low + high) / 2;
+    if (cost.at(starts_[middle], document_starts_[middle]) <= from) {
+      index = middle;
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  if (shards_.empty()) return {};
+  QT_ASSIGN(const TokenShard* shard, this->shard(index));
+  std::uint64_t first = 0;
+  for (std::uint64_t low = 0, high = shard->documents(); low < high;) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (cost.at(starts_[index] + shard->document_begin(middle), document_starts_[index] + middle) <=
+        from) {
+      first = middle;
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  // 2. From there on.
+  for (;;) {
+    std::uint64_t begin = shard->documents() == 0 ? 0 : shard->document_begin(first);
+    for (std::uint64_t d = first; d < shard->documents(); ++d) {
+      const std::uint64_t end = shard->document_end(d);
+      // The table's checksums are not looked at here, so its order is.
+      if (end < begin || end > shard->tokens()) {
+        return bad_input(
+            "{}: document {} ends before it begins, or after the last token; `quintet "
+            "data verify` says more",
+            index_path(shard->name()).string(), d);
+      }
+      if (!body({document_starts_[index] + d, starts_[index] + begin, starts_[index] + end})) {
         return {};
-      });
+      }
+      begin = end;
+    }
+    if (++index == shards_.size()) return {};
+    QT_ASSIGN(shard, this->shard(index));
+    first = 0;
+  }
 }
 
 Result<Corpus> Corpus::open(const Path& folder) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,18 +24,35 @@ namespace quintet {
 Result<TokenShard> open_shard(const Path& folder, const TokenLayout& layout,
                               const ShardEntry& entry);
 
+// What a place in a stream costs: so much for each token and each document before it. Linear, so
+// that the document at a given cost is found by binary search.
+struct StreamCost {
+  std::uint64_t per_token = 1, per_document = 0;
+
+  std::uint64_t at(std::uint64_t token, std::uint64_t document) const {
+    return token * per_token + document * per_document;
+  }
+};
+
 // The tokens of one language and split. Safe to use from many threads.
 class TokenStream {
  public:
   TokenStream(Path folder, TokenLayout layout, std::vector<ShardEntry> shards);
 
   std::uint64_t tokens() const { return starts_.back(); }
-  std::uint64_t documents() const;
+  std::uint64_t documents() const { return document_starts_.back(); }
   // Copies tokens [begin, begin + out.size()).
   Status read(std::uint64_t begin, std::span<std::int32_t> out) const;
-  // The places within (begin, end] where a document ends, in ascending order.
-  Status document_ends(std::uint64_t begin, std::uint64_t end,
-                       std::vector<std::uint64_t>& places) const;
+  // The same in a circle: after the last token comes the first.
+  Status read_circular(std::uint64_t begin, std::span<std::int32_t> out) const;
+
+  // Documents one after the other, from the one whose cost is the last that is not above `from`;
+  // until `body` says false. `number` counts through the stream.
+  struct DocumentSpan {
+    std::uint64_t number = 0, begin = 0, end = 0;
+  };
+  Status for_each_document(const StreamCost& cost, std::uint64_t from,
+                           const std::function<bool(const DocumentSpan&)>& body) const;
 
  private:
   // Mapped by whoever comes first.
@@ -53,7 +71,8 @@ class TokenStream {
   Path folder_;
   TokenLayout layout_;
   std::vector<std::unique_ptr<LazyShard>> shards_;
-  std::vector<std::uint64_t> starts_;  // of each shard, and the end of the last
+  // Of each shard, and the end of the last: its first token and its first document.
+  std::vector<std::uint64_t> starts_, document_starts_;
 };
 
 class Corpus {

@@ -9,6 +9,10 @@ namespace {
 
 static_assert(TextBlock::kPadding >= simdjson::SIMDJSON_PADDING);
 
+std::string long_reason(std::size_t most) {
+  return fmt::format("longer than {} MiB", most >> 20);
+}
+
 bool is_blank(std::string_view line) {
   return line.empty() || line == "\r";
 }
@@ -39,12 +43,16 @@ DocumentReader::DocumentReader(std::span<const InputFile> files, DocumentOptions
 DocumentReader::DocumentReader(DocumentReader&&) noexcept = default;
 DocumentReader::~DocumentReader() = default;
 
-Status DocumentReader::read(const TextBlock& block, std::vector<BadLine>& bad,
-                            std::int64_t& too_long, const Body& body) {
+Status DocumentReader::read(const TextBlock& block, BlockNotes& notes, const Body& body) {
+  for (const TextBlock::LongLine& line : block.too_long) {
+    notes.too_long.push_back({line.file, line.line, long_reason(kMaxDocumentBytes)});
+  }
   for (const TextBlock::Part& part : block.parts) {
     const InputFile& file = files_[part.file];
     std::string_view rest(block.text.data() + part.begin, part.end - part.begin);
     std::int64_t line = part.first_line;
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (line == 1 && rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
     while (!rest.empty()) {
       Document document{{}, file.language, part.file, line};
       // 1. A line; or, in paragraphs, all lines up to a blank one.
@@ -63,16 +71,16 @@ Status DocumentReader::read(const TextBlock& block, std::vector<BadLine>& bad,
       rest.remove_prefix(std::min(end + 1, rest.size()));
       if (is_blank(text)) continue;
       if (text.size() > kMaxDocumentBytes) {
-        ++too_long;
+        notes.too_long.push_back({part.file, document.line, long_reason(kMaxDocumentBytes)});
         continue;
       }
       // 2. What is in it.
       if (file.format == TextFormat::kJsonLines) {
-        QT_TRY(read_json(block, part, text, document, bad, body));
+        QT_TRY(read_json(block, part, text, document, notes, body));
       } else {
         if (text.ends_with('\r')) text.remove_suffix(1);
         document.text = text;
-        QT_TRY(deliver(document, body));
+        QT_TRY(deliver(document, notes, body));
       }
     }
   }
@@ -80,10 +88,10 @@ Status DocumentReader::read(const TextBlock& block, std::vector<BadLine>& bad,
 }
 
 Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& part,
-                                 std::string_view line, Document& document,
-                                 std::vector<BadLine>& bad, const Body& body) {
+                                 std::string_view line, Document& document, BlockNotes& notes,
+                                 const Body& body) {
   const auto refuse = [&](std::string reason) -> Status {
-    bad.push_back({part.file, document.line, std::move(reason)});
+    notes.bad.push_back({part.file, document.line, std::move(reason)});
     return {};
   };
   const auto refuse_json = [&](simdjson::error_code error) {
@@ -105,6 +113,18 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
   for (auto field : object) {
     std::string_view key;
     if (auto error = field.unescaped_key().get(key)) return refuse_json(error);
+    if (key == kLeftOutField || key == kBadRecordField) {
+      const bool bad = key == kBadRecordField;
+      std::string_view reason;
+      if (auto error = field.value().get_string().get(reason)) return refuse_json(error);
+      if (bad) return refuse(std::string(reason));
+      if (reason == "too long") {
+        notes.too_long.push_back({part.file, document.line, long_reason(kMaxDocumentBytes)});
+      } else {
+        ++notes.left_out[std::string(reason.substr(0, 100))];
+      }
+      return {};
+    }
     auto* target = key == options_.text_field && !text ? &text
                    : !options_.language_field.empty() && key == options_.language_field && !language
                        ? &language
@@ -131,7 +151,7 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
     document.language = *language;
   }
   document.text = *text;
-  return deliver(document, body);
+  return deliver(document, notes, body);
 }
 
 void DocumentReader::trim_memory() {
@@ -139,7 +159,11 @@ void DocumentReader::trim_memory() {
   clean_ = {};
 }
 
-Status DocumentReader::deliver(Document& document, const Body& body) {
+Status DocumentReader::deliver(Document& document, BlockNotes& notes, const Body& body) {
+  if (document.text.size() > options_.max_bytes) {
+    notes.too_long.push_back({document.file, document.line, long_reason(options_.max_bytes)});
+    return {};
+  }
   if (options_.normalize_spaces) {
     normalize_spaces(document.text, clean_);
     document.text = clean_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,9 +30,23 @@ struct BadLine {
   std::string reason;
 };
 
+// What a block holds besides documents.
+struct BlockNotes {
+  std::vector<BadLine> bad;                      // lines that should hold one
+  std::vector<BadLine> too_long;                 // documents that are
+  std::map<std::string, std::int64_t> left_out;  // records that are none, by reason
+
+  void clear() {
+    bad.clear();
+    too_long.clear();
+    left_out.clear();
+  }
+};
+
 struct DocumentOptions {
   std::string text_field = "text";
-  std::string language_field;     // empty: the files say
+  std::string language_field;                 // empty: the files say
+  std::size_t max_bytes = kMaxDocumentBytes;  // longer documents are left out
   bool normalize_spaces = false;  // every run of white space and control characters becomes a space
 };
 
@@ -42,19 +57,18 @@ class DocumentReader {
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();
 
-  // Calls body(document) for each. Lines that hold none are appended to `bad`; lines that are
-  // longer than allowed are counted in `too_long`. Empty lines are nothing.
+  // Calls body(document) for each; whatever else there is is added to `notes`. Empty lines are
+  // nothing.
   using Body = std::function<Status(const Document&)>;
-  Status read(const TextBlock& block, std::vector<BadLine>& bad, std::int64_t& too_long,
-              const Body& body);
+  Status read(const TextBlock& block, BlockNotes& notes, const Body& body);
   // Gives back the working memory that an unusually long line took.
   void trim_memory();
 
  private:
   struct Json;
   Status read_json(const TextBlock& block, const TextBlock::Part& part, std::string_view line,
-                   Document& document, std::vector<BadLine>& bad, const Body& body);
-  Status deliver(Document& document, const Body& body);
+                   Document& document, BlockNotes& notes, const Body& body);
+  Status deliver(Document& document, BlockNotes& notes, const Body& body);
 
   std::span<const InputFile> files_;
   DocumentOptions options_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include <xxhash.h>
 
@@ -46,7 +47,11 @@ Fingerprint fingerprint_of(std::string_view text) {
 }
 
 DuplicateFinder::DuplicateFinder(FileStore& files, Path folder, std::size_t partitions)
-    : files_(&files), folder_(std::move(folder)), partitions_(partitions), sizes_(partitions, 0) {}
+    : files_(&files),
+      folder_(std::move(folder)),
+      partitions_(partitions),
+      sizes_(partitions, 0),
+      unsynced_(partitions, false) {}
 
 std::size_t DuplicateFinder::partitions_for(std::uint64_t input_bytes) {
   return std::clamp<std::uint64_t>(std::bit_ceil(input_bytes / kInputPerPartition), 1,
@@ -76,6 +81,7 @@ Status DuplicateFinder::add(const Fingerprint& fingerprint, const DocumentPlace&
   QT_TRY(files_->append(partition_path(partition), bytes));
   sizes_[partition] += bytes.size();
   records.clear();
+  unsynced_[partition] = true;
   return {};
 }
 
@@ -86,6 +92,12 @@ Result<std::vector<std::uint64_t>> DuplicateFinder::flush() {
     QT_TRY(files_->append(partition_path(i), bytes));
     sizes_[i] += bytes.size();
     partitions_[i].clear();
+    unsynced_[i] = true;
+  }
+  // Whoever notes these sizes may rely on them after a crash.
+  for (std::size_t i = 0; i < partitions_.size(); ++i) {
+    if (unsynced_[i]) QT_TRY(files_->sync(partition_path(i)));
+    unsynced_[i] = false;
   }
   return sizes_;
 }
@@ -98,6 +110,7 @@ Status DuplicateFinder::find() {
       QT_TRY(files_->remove(entry.path()));
     }
   }
+  std::set<std::uint64_t> written;
   for (std::size_t i = 0; i < partitions_.size(); ++i) {
     if (sizes[i] == 0) continue;
     QT_ASSIGN(std::vector<Record> records, read_records<Record>(partition_path(i)));
@@ -111,8 +124,10 @@ Status DuplicateFinder::find() {
     }
     for (const auto& [list, places] : lists) {
       QT_TRY(files_->append(list_path(folder_, list), std::as_bytes(std::span(places))));
+      written.insert(list);
     }
   }
+  for (const std::uint64_t list : written) QT_TRY(files_->sync(list_path(folder_, list)));
   return {};
 }
 

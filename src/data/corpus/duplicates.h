@@ -58,6 +58,7 @@ class DuplicateFinder {
   Path folder_;
   std::vector<Buffer<Record>> partitions_;
   std::vector<std::uint64_t> sizes_;
+  std::vector<bool> unsynced_;
 };
 
 // Reads what DuplicateFinder::find() wrote, block by block in ascending order.

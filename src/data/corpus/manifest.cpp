@@ -1,5 +1,7 @@
 #include "data/corpus/manifest.h"
 
+#include <xxhash.h>
+
 #include "base/json.h"
 #include "data/corpus/inputs.h"
 
@@ -84,6 +86,12 @@ class Reader {
   std::string& failure_;
 };
 
+std::string checksum_of(const Json& json) {
+  const std::string text = to_text(json);
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
 // A shard's name stays inside the folder, whatever the file says.
 bool is_safe_name(const std::string& name) {
   const Path path(name);
@@ -132,6 +140,7 @@ std::string to_json(const Manifest& manifest) {
                {"token_bytes", manifest.layout.token_bytes},
                {"options", manifest.options},
                {"left_out", manifest.left_out},
+               {"not_taken", manifest.not_taken},
                {"languages", Json::object()},
                {"shards", Json::array()}};
   for (const auto& [language, splits] : manifest.languages) {
@@ -146,6 +155,7 @@ std::string to_json(const Manifest& manifest) {
                               {"tokens", shard.tokens},
                               {"documents", shard.documents}});
   }
+  json["checksum"] = checksum_of(json);
   return to_text(json, 1) + "\n";
 }
 
@@ -157,6 +167,16 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   if (json.value("version", Json()) != kManifestVersion) {
     return bad_input("{}: version {}; this program reads version {}", name,
                      to_text(json.value("version", Json())), kManifestVersion);
+  }
+  // Corpora of before there were checksums have none.
+  if (json.contains("checksum")) {
+    Json rest = json;
+    rest.erase("checksum");
+    if (json.at("checksum") != checksum_of(rest)) {
+      return bad_input(
+          "{}: its checksum does not match: it is damaged, or was changed by hand; build again",
+          name);
+    }
   }
   Manifest manifest;
   std::string failure;
@@ -175,6 +195,12 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   Reader left_out = root.child("left_out");
   left_out.each(
       [&](const std::string& key, const Reader&) { manifest.left_out[key] = left_out.count(key); });
+  if (json.contains("not_taken")) {
+    Reader not_taken = root.child("not_taken");
+    not_taken.each([&](const std::string& key, const Reader&) {
+      manifest.not_taken[key] = not_taken.count(key);
+    });
+  }
   root.child("languages").each([&](const std::string& language, Reader splits) {
     if (!is_language_name(language)) splits.fail("");
     for (const Split split : kSplits) {

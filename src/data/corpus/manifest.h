@@ -37,14 +37,17 @@ struct SpecialTokens {
   std::int32_t pad = 0, eos = 1, unknown = 2;
   std::int32_t first_sentinel = 0;  // the highest; they count down from it
   std::int32_t sentinels = 0;
+
+  bool operator==(const SpecialTokens&) const = default;
 };
 
 struct Manifest {
   TokenLayout layout;
   SpecialTokens special;
-  std::string plan_digest;                       // of everything that the contents follow from
-  std::map<std::string, std::string> options;    // for people
-  std::map<std::string, std::int64_t> left_out;  // documents, by reason
+  std::string plan_digest;                        // of everything that the contents follow from
+  std::map<std::string, std::string> options;     // for people
+  std::map<std::string, std::int64_t> left_out;   // documents, by reason
+  std::map<std::string, std::int64_t> not_taken;  // files, by reason
   std::map<std::string, std::map<Split, CorpusCounts>> languages;
   std::vector<ShardEntry> shards;  // by split, language and number
 
@@ -54,6 +57,7 @@ struct Manifest {
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kTokenizerFile = "tokenizer.model";
 
+// Ends with a checksum of the rest.
 std::string to_json(const Manifest& manifest);
 // `name` is how errors call it.
 Result<Manifest> parse_manifest(const std::string& json, const std::string& name);

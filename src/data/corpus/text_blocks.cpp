@@ -48,7 +48,7 @@ TextBlocks::TextBlocks(std::span<const InputFile> files, std::vector<std::uint32
     : files_(files), indices_(std::move(indices)), block_bytes_(block_bytes) {}
 
 Status TextBlocks::open() {
-  QT_ASSIGN(source_, ByteSource::open(files_[indices_[position_.file]].path));
+  QT_ASSIGN(source_, open_input(files_[indices_[position_.file]]));
   reported_ = 0;
   at_end_ = false;
   rest_.clear();
@@ -114,9 +114,10 @@ Status TextBlocks::fill_from_file(TextBlock& block) {
     if (const std::size_t boundary = last_boundary(part, format, searched)) end = begin + boundary;
     searched = part.size() - std::min<std::size_t>(part.size(), 2);
     if (end == 0 && part.size() > kMaxDocumentBytes) {
-      text.set_size(begin);
+      block.too_long.push_back({file, position_.line});
       position_.offset += part.size();
       position_.line += count_lines(part);
+      text.set_size(begin);
       return skip_long_line(block);
     }
   }
@@ -133,7 +134,6 @@ Status TextBlocks::skip_long_line(TextBlock& block) {
   Buffer<char>& text = block.text;
   const std::size_t begin = text.size();
   const TextFormat format = files_[indices_[position_.file]].format;
-  ++block.too_long;
   for (bool done = false; !done;) {
     QT_TRY(read_more(block, kLeastRead));
     const std::string_view part(text.data() + begin, text.size() - begin);

@@ -29,15 +29,20 @@ struct TextBlock {
     std::int64_t first_line = 0;     // its number in the file, from 1
     std::size_t begin = 0, end = 0;  // in `text`; ends with a line break unless the file did not
   };
+  // A line that was passed over: it is too long.
+  struct LongLine {
+    std::uint32_t file = 0;
+    std::int64_t line = 0;
+  };
   Buffer<char> text;
   std::vector<Part> parts;
-  std::int64_t too_long = 0;     // lines that were passed over
+  std::vector<LongLine> too_long;
   std::uint64_t file_bytes = 0;  // that were consumed of the files themselves
 
   void clear() {
     text.clear();
     parts.clear();
-    too_long = 0;
+    too_long.clear();
     file_bytes = 0;
   }
 };

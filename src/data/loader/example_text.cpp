@@ -11,7 +11,7 @@ std::string ExampleText::readable(std::span<const std::int32_t> ids) const {
   std::string out;
   for (const std::int32_t id : ids) {
     if (is_sentinel(id)) {
-      out += fmt::format(" <extra_id_{}>", special_.first_sentinel - id);
+      out += fmt::format(" <extra_id_{}>", number_of(id));
       continue;
     }
     if (id < 0 || id >= vocabulary_.size()) {

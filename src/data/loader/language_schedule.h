@@ -22,12 +22,18 @@ class LanguageSchedule {
   // `examples`: how many each language has, at least one. Every language is sampled, be it once in
   // a block. Takes some milliseconds and 6 MiB, whatever the corpus.
   LanguageSchedule(std::span<const std::uint64_t> examples, double alpha, std::uint64_t seed);
+  // The same by weights, above zero. `stream` tells schedules of one seed apart.
+  LanguageSchedule(std::span<const double> weights, std::uint64_t seed, std::uint64_t stream = 0);
 
   Place at(std::uint64_t sample) const {
     const std::uint64_t block = sample / kBlock, place = sample % kBlock;
     const std::size_t language = languages_[place];
     return {language, block * counts_[language] + ranks_[place]};
   }
+  // How many samples before `sample` are of a language.
+  std::uint64_t count_before(std::size_t language, std::uint64_t sample) const;
+  // Which sample is number `number` of a language.
+  std::uint64_t sample_of(std::size_t language, std::uint64_t number) const;
   // The share of samples that a language has.
   double share(std::size_t language) const {
     return static_cast<double>(counts_[language]) / static_cast<double>(kBlock);

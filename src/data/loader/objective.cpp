@@ -30,7 +30,14 @@ std::vector<Denoiser> denoisers_of(const ObjectiveConfig& config, const Objectiv
   if (config.name == "span_corruption") {
     return {spans("spans", config.spans.mean_span, config.spans.noise_density, -1, 1)};
   }
-  if (config.name == "prefix_lm") return {prefix("prefix", config.prefix_target, -1, 1)};
+  if (config.name == "prefix_lm") {
+    Denoiser denoiser = prefix("prefix", config.prefix_target, -1, 1);
+    if (config.prefix_split == "uniform") {
+      denoiser.uniform_split = true;
+      denoiser.name = "prefix, uniform";
+    }
+    return {denoiser};
+  }
   // UL2 (Tay et al., 2022), table 1. Each class's weight is shared by its members.
   const double r = config.ul2_regular / 2, s = config.ul2_sequential, x = config.ul2_extreme / 4;
   const auto [regular, sequential, extreme] = ids.modes;
@@ -43,7 +50,13 @@ std::vector<Denoiser> denoisers_of(const ObjectiveConfig& config, const Objectiv
           spans("X", 64, 0.5, extreme, x)};
 }
 
-std::int64_t prefix_targets(const Denoiser& denoiser, std::int64_t tokens) {
+std::int64_t prefix_targets(const Denoiser& denoiser, std::int64_t tokens, std::uint32_t draw) {
+  if (denoiser.uniform_split) {
+    // 1 to tokens - 1 of them are the prefix, each number as likely.
+    return tokens - 1 -
+           static_cast<std::int64_t>(std::uint64_t{draw} * static_cast<std::uint64_t>(tokens - 1) >>
+                                     32);
+  }
   const auto share = std::nearbyint(static_cast<double>(tokens) * denoiser.target_share);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(share), 1, tokens - 1);
 }
@@ -52,7 +65,7 @@ std::int64_t prefix_targets(const Denoiser& denoiser, std::int64_t tokens) {
 std::int64_t fit(const Denoiser& denoiser, std::int64_t source, std::int64_t target) {
   std::int64_t tokens = 0;
   for (std::int64_t next = Denoiser::kLeastTokens;
-       denoiser.source_length(next) <= source && denoiser.target_length(next) <= target; ++next) {
+       denoiser.longest_source(next) <= source && denoiser.longest_target(next) <= target; ++next) {
     tokens = next;
   }
   return tokens;
@@ -68,8 +81,13 @@ void ObjectiveConfig::list(FieldList& fields) {
              "span_corruption: share of the tokens that is cut out", between(0.001, 0.9));
   fields.add("mean_span", spans.mean_span, "span_corruption: mean length of a span",
              between(1, 1000));
+  fields.add("prefix_split", prefix_split,
+             "prefix_lm: where the text is split: anywhere, each place as likely (T5), or so that "
+             "the targets are the share prefix_target",
+             one_of({"uniform", "fixed"}));
   fields.add("prefix_target", prefix_target,
-             "prefix_lm, and ul2's S: share of the tokens that the decoder has to continue with",
+             "prefix_lm with a fixed split, and ul2's S: share of the tokens that the decoder has "
+             "to continue with",
              between(0.01, 0.99));
   fields.add("ul2_regular", ul2_regular, "ul2: weight of R, short spans and little noise",
              between(0, 1e6));
@@ -79,15 +97,15 @@ void ObjectiveConfig::list(FieldList& fields) {
              between(0, 1e6));
 }
 
-std::int64_t Denoiser::source_length(std::int64_t count) const {
+std::int64_t Denoiser::source_length(std::int64_t count, std::uint32_t draw) const {
   const std::int64_t lead = mode >= 0 ? 1 : 0;
   if (kind == Kind::kSpans) return lead + span_counts(count, spans).source_length();
-  return lead + count - prefix_targets(*this, count) + 1;
+  return lead + count - prefix_targets(*this, count, draw) + 1;
 }
 
-std::int64_t Denoiser::target_length(std::int64_t count) const {
+std::int64_t Denoiser::target_length(std::int64_t count, std::uint32_t draw) const {
   if (kind == Kind::kSpans) return span_counts(count, spans).target_length();
-  return prefix_targets(*this, count) + 1;
+  return prefix_targets(*this, count, draw) + 1;
 }
 
 std::int64_t Denoiser::spans_of(std::int64_t count) const {
@@ -111,9 +129,9 @@ Result<Objective> Objective::create(const ObjectiveConfig& config, std::int64_t 
     if (denoiser.tokens == 0) {
       return usage_error("{}: the source is too short for any example", described());
     }
-    if (target_length > 0 && denoiser.target_length(denoiser.tokens) > target_length) {
-      // A single kind of denoising should fill its source; in a mixture some kinds cannot.
-      if (config.name != "ul2") {
+    if (target_length > 0 && denoiser.longest_target(denoiser.tokens) > target_length) {
+      // A single kind of denoising should fill its source, if it can.
+      if (config.name != "ul2" && !denoiser.uniform_split) {
         return usage_error(
             "{} makes targets of {} tokens; raise the target length, or lower the source's or the "
             "noise",
@@ -133,10 +151,9 @@ Result<Objective> Objective::create(const ObjectiveConfig& config, std::int64_t 
     }
     objective.tokens_ = std::max(objective.tokens_, denoiser.tokens);
     objective.source_length_ =
-        std::max(objective.source_length_, denoiser.source_length(denoiser.tokens));
+        std::max(objective.source_length_, denoiser.longest_source(denoiser.tokens));
     objective.target_length_ =
-        std::max(objective.target_length_, denoiser.target_length(denoiser.tokens));
-    objective.total_weight_ += denoiser.weight;
+        std::max(objective.target_length_, denoiser.longest_target(denoiser.tokens));
     objective.denoisers_.push_back(denoiser);
   }
   if (objective.denoisers_.empty()) {
@@ -145,23 +162,13 @@ Result<Objective> Objective::create(const ObjectiveConfig& config, std::int64_t 
   return objective;
 }
 
-const Denoiser& Objective::choose(PhiloxSequence& random) const {
-  if (denoisers_.size() == 1) return denoisers_.front();
-  double rest = random.uniform() * total_weight_;
-  for (const Denoiser& denoiser : denoisers_) {
-    rest -= denoiser.weight;
-    if (rest < 0) return denoiser;
-  }
-  return denoisers_.back();
-}
-
 void Objective::apply(const Denoiser& denoiser, std::span<const std::int32_t> tokens,
-                      PhiloxSequence& random, std::span<std::int32_t> source,
+                      std::uint32_t draw, PhiloxSequence& random, std::span<std::int32_t> source,
                       std::span<std::int32_t> labels) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
   QT_CHECK(count >= Denoiser::kLeastTokens &&
-               static_cast<std::int64_t>(source.size()) == denoiser.source_length(count) &&
-               static_cast<std::int64_t>(labels.size()) == denoiser.target_length(count),
+               static_cast<std::int64_t>(source.size()) == denoiser.source_length(count, draw) &&
+               static_cast<std::int64_t>(labels.size()) == denoiser.target_length(count, draw),
            "{}: {} tokens, {} source, {} labels", denoiser.name, count, source.size(),
            labels.size());
   if (denoiser.mode >= 0) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "data/tokenizer/hf_tokenizer.h"
+
 namespace quintet {
 namespace {
 
@@ -226,11 +228,12 @@ void put(std::string& out, std::uint32_t number, std::uint64_t value) {
 }  // namespace
 
 Result<ModelProto> parse_model(std::string_view bytes, const std::string& name) {
+  if (is_hf_tokenizer(bytes)) return parse_hf_tokenizer(bytes, name);
   ModelProto model;
   if (!read_model(bytes, model) || model.pieces.empty()) {
     return bad_input(
         "{}: not a SentencePiece model, or a damaged one ({} bytes); expected a .model file as "
-        "written by spm_train or `quintet tokenizer train`",
+        "written by spm_train or `quintet tokenizer train`, or Hugging Face's tokenizer.json",
         name, bytes.size());
   }
   return model;

@@ -50,7 +50,8 @@ struct ModelProto {
   std::string denormalizer_charsmap;  // denormalizer_spec
 };
 
-// Parses the bytes of a model file; `name` is how errors call it.
+// Parses the bytes of a model file, or of a tokenizer.json (hf_tokenizer.h); `name` is how errors
+// call it.
 Result<ModelProto> parse_model(std::string_view bytes, const std::string& name);
 
 // The fields above, as a model file.

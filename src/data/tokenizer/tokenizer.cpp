@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include "data/tokenizer/hf_tokenizer.h"
+
 namespace quintet {
 
 Result<Tokenizer> Tokenizer::open(const Path& path) {
@@ -22,7 +24,10 @@ Result<Tokenizer> Tokenizer::create(std::string_view bytes, const std::string& n
     tokenizer.unigram_ = std::make_shared<const UnigramModel>(std::move(unigram));
   }
   if (!tokenizer.is_native() || !proto.denormalizer_charsmap.empty()) {
-    QT_ASSIGN(SentencePiece library, SentencePiece::load(bytes, name));
+    // The library reads model files only.
+    const std::string converted = is_hf_tokenizer(bytes) ? serialize_model(proto) : "";
+    QT_ASSIGN(SentencePiece library,
+              SentencePiece::load(converted.empty() ? bytes : converted, name));
     tokenizer.library_ = std::make_shared<const SentencePiece>(std::move(library));
   }
   return tokenizer;

@@ -201,7 +201,8 @@ std::string dominated_sentence(const Analysis& analysis) {
   if (analysis.dominated.empty()) return "";
   const DominatedLayout& first = analysis.dominated.front();
   return fmt::format(
-      "{} layout{} beaten in both time and memory wherever {} ran, {} by {} for one.",
+      "{} layout{} beaten, by their means, in both time and memory wherever {} ran, {} by {} for "
+      "one.",
       analysis.dominated.size(), analysis.dominated.size() == 1 ? " is" : "s are",
       analysis.dominated.size() == 1 ? "it" : "they", first.layout, first.by);
 }
