@@ -1,11 +1,17 @@
 #include <algorithm>
+#include <optional>
 
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/plan_time.h"
 #include "cli/run_options.h"
-#include "runtime/accounting.h"
 #include "program/op_decl.h"
+#include "runtime/accounting.h"
 #include "runtime/backend.h"
 #include "runtime/dry_run.h"
 
@@ -149,8 +155,9 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages) {
   print_traffic(most.traffic);
 }
 
-Result<std::vector<RankPlan>> plan_of(const StepOptions& step) {
-  if (step.grid.size() > 1) {
+// `simulation`: has played the distinct ranks already, and has their programs.
+Result<std::vector<RankPlan>> plan_of(const StepOptions& step, const Simulation* simulation) {
+  if (simulation == nullptr && step.grid.size() > 1) {
     const auto findings = verify_all_ranks(step);
     if (!findings.empty()) {
       return make_error(ErrorCode::kInternal, "the ranks' programs do not fit together:\n  {}",
@@ -159,41 +166,116 @@ Result<std::vector<RankPlan>> plan_of(const StepOptions& step) {
   }
   const auto backend = make_backend(step.target);
   std::vector<RankPlan> stages;
+  const auto add = [&](const Program& program) {
+    stages.push_back({program.place.rank, program.place.pp, dry_run(program),
+                      traffic_of(program, *backend), backend->bytes_beside_arena(program)});
+  };
   for (std::int32_t pp = 0; pp < step.grid.pp; ++pp) {
     const std::int32_t rank = step.grid.rank_of(0, 0, pp);
-    const Program program = compile_step(step, rank);
-    stages.push_back({rank, pp, dry_run(program), traffic_of(program, *backend),
-                      backend->bytes_beside_arena(program)});
+    const SimulatedRank* played = nullptr;
+    for (std::size_t i = 0; simulation != nullptr && i < simulation->ranks.size(); ++i) {
+      if (simulation->ranks[i].rank == rank) played = &simulation->ranks[i];
+    }
+    played != nullptr ? add(*played->program) : add(compile_step(step, rank));
   }
   return stages;
+}
+
+// What --machine and its options ask for.
+struct MachineOptions {
+  std::string file;
+  std::int64_t nodes = 0;
+  std::int64_t best = 0;  // 0: not asked for
+  bool no_prune = false;
+  bool json = false;
+};
+
+Status print_best(const StepOptions& step, const Machine& machine, const MachineOptions& options) {
+  SearchOptions search{.keep = options.best, .nodes = options.nodes, .prune = !options.no_prune};
+  const bool shows = ::isatty(STDERR_FILENO) == 1;
+  if (shows) {
+    search.progress = [](std::int64_t done, std::int64_t all) {
+      fmt::print(stderr, "\r{} of {} layouts decided", done, all);
+    };
+  }
+  const double began = now();
+  QT_ASSIGN(const LayoutSearch found, best_layouts(step, machine, search));
+  if (shows) fmt::print(stderr, "\r\033[K");
+  if (options.json) {
+    fmt::print("{}\n", to_text(search_json(found), 2));
+  } else {
+    print_search(found, machine, now() - began);
+  }
+  return {};
+}
+
+Status run_plan(const RunOptions& options, const MachineOptions& asked) {
+  QT_ASSIGN(RunConfig config, options.load());
+  std::optional<Machine> machine;
+  if (!asked.file.empty()) {
+    QT_ASSIGN(machine, Machine::load(asked.file));
+    QT_TRY(adapt_to(*machine, config));
+  } else if (asked.nodes > 0 || asked.best > 0) {
+    return usage_error("{} needs a machine to predict for: add --machine FILE (see machines/)",
+                       asked.best > 0 ? "--best" : "--nodes");
+  }
+  QT_ASSIGN(const StepOptions step, step_options(config, options.ranks()));
+  if (asked.best > 0) return print_best(step, *machine, asked);
+  std::optional<Simulation> simulation;
+  if (machine) {
+    QT_ASSIGN(simulation, simulate(step, *machine, asked.nodes));
+    if (!config.output.trace.empty()) {
+      QT_TRY(write_file(config.output.trace, trace_of(*simulation, *make_backend(step.target))));
+    }
+  }
+  QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step, simulation ? &*simulation : nullptr));
+  if (asked.json) {
+    Json json = to_json(step, stages);
+    if (simulation) json.update(time_json(*simulation, *machine));
+    fmt::print("{}\n", to_text(json, 2));
+    return {};
+  }
+  print(step, stages);
+  if (simulation) print_time(*simulation, *machine);
+  return {};
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("plan", "predict the memory of a run, to the byte, without running it");
+  CLI::App* command = app.add_subcommand(
+      "plan", "predict a run without running it: memory to the byte; with --machine its time");
   auto options = std::make_shared<RunOptions>(*command);
   options->add_ranks(*command);
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "for programs");
+  auto asked = std::make_shared<MachineOptions>();
+  command->add_option("--machine", asked->file, "machine to predict the time for (machines/*.toml)")
+      ->type_name("FILE");
+  command
+      ->add_option("--nodes", asked->nodes,
+                   "nodes the ranks are spread over (default: the machine's, or as many as needed)")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option_function<std::int64_t>(
+          "--best", [asked](std::int64_t keep) { asked->best = keep; },
+          "find the K fastest layouts of these ranks at this global batch (default: 5)")
+      ->type_name("K")
+      ->expected(0, 1)
+      ->default_str("5")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--no-prune", asked->no_prune,
+                    "--best: simulate every layout that may fit, for the whole trade-off front");
+  command->add_flag("--json", asked->json, "print JSON");
   command->footer(
       "Example: quintet plan --model mt5-xl --micro-batch 8 --source 1024 --target 256 "
       "--precision bf16\n"
       "A cluster: quintet plan --model mt5-xxl --ranks 2048 --tp 8 --pp 4 --zero 3 --micro-batch 1 "
-      "--accumulate 8 --source 1024 --target 256 --precision bf16");
-  command->callback([options, json, &action] {
-    action = [options, json]() -> Status {
-      QT_ASSIGN(const RunConfig config, options->load());
-      QT_ASSIGN(const StepOptions step, step_options(config, options->ranks()));
-      QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step));
-      if (*json) {
-        fmt::print("{}\n", to_text(to_json(step, stages), 2));
-      } else {
-        print(step, stages);
-      }
-      return {};
-    };
+      "--accumulate 8 --source 1024 --target 256 --precision bf16\n"
+      "Its time: the same with --machine machines/dgx-h100.toml, and --trace FILE for the time "
+      "line\n"
+      "The best: quintet plan --model mt5-xl --ranks 16 --micro-batch 16 --accumulate 8 --source "
+      "512 --target 128 --precision bf16 --machine machines/dgx-a100.toml --best 5");
+  command->callback([options, asked, &action] {
+    action = [options, asked] { return run_plan(*options, *asked); };
   });
 }
 

@@ -55,8 +55,9 @@ std::string simulation_text(const CellRun& run) {
                          : "");
 }
 
-Result<RowResult> run_simulation(const SimulationCommand& command, double timeout) {
-  QT_ASSIGN(const std::string text, output_of(command.line, timeout));
+Result<RowResult> run_simulation(const SimulationCommand& command, double timeout,
+                                 const std::atomic<bool>* interrupted) {
+  QT_ASSIGN(const std::string text, output_of(command.line, timeout, interrupted));
   QT_ASSIGN(const Json plan, parse_json(text, "quintet plan --json"));
   RowResult result;
   result.status = "done";

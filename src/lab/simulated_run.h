@@ -1,6 +1,7 @@
 // One simulated row of a study: `quintet plan --machine`, in a process of its own.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ Result<SimulationCommand> simulation_command(const CellRun& run, const Path& fol
 // The same as a person would type it.
 std::string simulation_text(const CellRun& run);
 // What it says; a layout that does not fit the machine's memory is an error, kOutOfMemory.
-Result<RowResult> run_simulation(const SimulationCommand& command, double timeout);
+Result<RowResult> run_simulation(const SimulationCommand& command, double timeout,
+                                 const std::atomic<bool>* interrupted);
 
 }  // namespace quintet

@@ -212,7 +212,10 @@ class Runner {
     ++finished_;
     if (!row.simulated) --left_measured_;
     std::string left;
-    if (timed_ > 0 && left_measured_ > 0) {
+    if (row.simulated) {
+      const double each = (now() - simulating_since_) / static_cast<double>(++simulated_);
+      left = fmt::format(", {} left", human_duration(each * static_cast<double>(all_ - finished_)));
+    } else if (timed_ > 0 && left_measured_ > 0) {
       left = fmt::format(", {} left", human_duration(spent_ / static_cast<double>(timed_) *
                                                      static_cast<double>(left_measured_)));
     }
@@ -274,6 +277,7 @@ class Runner {
       StoredRow row;
       std::future<Result<RowResult>> result;
     };
+    simulating_since_ = now();
     const std::size_t at_once = std::max(1u, std::thread::hardware_concurrency());
     std::deque<Flight> flights;
     const auto land = [&]() -> Status {
@@ -300,8 +304,9 @@ class Runner {
       QT_ASSIGN(const auto command, simulation_command(run.value(), folder));
       QT_TRY(store_.start(row.id, simulation_text(run.value())));
       flights.push_back(
-          {row, std::async(std::launch::async, [command, folder, timeout = study_.measure.timeout] {
-             auto result = run_simulation(command, timeout);
+          {row, std::async(std::launch::async, [command, folder, timeout = study_.measure.timeout,
+                                                interrupted = options_.interrupted] {
+             auto result = run_simulation(command, timeout, interrupted);
              std::error_code none;
              std::filesystem::remove_all(folder, none);
              return result;
@@ -317,7 +322,8 @@ class Runner {
   const StudyOptions& options_;
   std::optional<StudyCluster> cluster_;
   std::int64_t all_ = 0, finished_ = 0, left_measured_ = 0, timed_ = 0;
-  double spent_ = 0;
+  std::int64_t simulated_ = 0;
+  double spent_ = 0, simulating_since_ = 0;
 };
 
 }  // namespace

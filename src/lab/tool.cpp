@@ -25,16 +25,17 @@ std::string last_line(std::string text) {
   return begin == std::string::npos ? text : text.substr(begin + 1);
 }
 
-// Reads two pipes until both are closed; false if the time is up before.
-bool drain(int first, std::string& first_text, int second, std::string& second_text,
-           double timeout) {
+// Reads two pipes until both are closed; false if the time is up, or we are interrupted, before.
+bool drain(int first, std::string& first_text, int second, std::string& second_text, double timeout,
+           const std::atomic<bool>* interrupted) {
   const double began = now();
   pollfd polls[2] = {{first, POLLIN, 0}, {second, POLLIN, 0}};
   std::string* texts[2] = {&first_text, &second_text};
   int open = 2;
   while (open > 0) {
     if (timeout > 0 && now() - began > timeout) return false;
-    if (::poll(polls, 2, timeout > 0 ? 200 : -1) < 0) {
+    if (interrupted != nullptr && *interrupted) return false;
+    if (::poll(polls, 2, timeout > 0 || interrupted != nullptr ? 200 : -1) < 0) {
       if (errno == EINTR) continue;
       return false;
     }
@@ -122,7 +123,8 @@ void end_marked(const std::string& mark) {
   }
 }
 
-Result<std::string> output_of(const std::vector<std::string>& line, double timeout) {
+Result<std::string> output_of(const std::vector<std::string>& line, double timeout,
+                              const std::atomic<bool>* interrupted) {
   const std::vector<char*> argv = argv_of(line);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0) return io_error("no pipe: {}", std::strerror(errno));
@@ -146,7 +148,8 @@ Result<std::string> output_of(const std::vector<std::string>& line, double timeo
   ::close(out[1]);
   ::close(err[1]);
   std::string printed, complaints;
-  const bool in_time = child < 0 || drain(out[0], printed, err[0], complaints, timeout);
+  const bool in_time =
+      child < 0 || drain(out[0], printed, err[0], complaints, timeout, interrupted);
   if (!in_time) ::kill(child, SIGKILL);
   ::close(out[0]);
   ::close(err[0]);
@@ -154,6 +157,8 @@ Result<std::string> output_of(const std::vector<std::string>& line, double timeo
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (!in_time && interrupted != nullptr && *interrupted)
+    return make_error(ErrorCode::kInterrupted, "interrupted");
   if (!in_time) return io_error("{} was not done after {:.0f} s", line[0], timeout);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return printed;
   const auto self = own_path();

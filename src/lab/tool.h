@@ -12,8 +12,9 @@ namespace quintet {
 
 // What the command wrote to standard output. An error where it cannot be started or does not end
 // well: its code (kIo for other programs than ours) and the last line of its standard error. After
-// `timeout` seconds (0: never) it is killed.
-Result<std::string> output_of(const std::vector<std::string>& line, double timeout = 0);
+// `timeout` seconds (0: never), or when interrupted, it is killed.
+Result<std::string> output_of(const std::vector<std::string>& line, double timeout = 0,
+                              const std::atomic<bool>* interrupted = nullptr);
 
 struct Supervision {
   std::string log;                                 // a file for all it prints

@@ -43,17 +43,32 @@ RankTrace trace_of(const Program& program, TraceScope scope) {
     if (is_communication(op.kind) || group_of(op) >= 0 || !op.waits.empty()) matters[i] = true;
     for (const OpId wait : op.waits) matters[index(wait)] = true;
   }
+  std::vector<bool> awaited(program.ops.size(), false);
+  for (const Op& op : program.ops) {
+    for (const OpId wait : op.waits) awaited[index(wait)] = true;
+  }
   std::vector<std::int32_t> item_of(program.ops.size(), -1);
   std::int32_t last_computed = -1;
+  std::array<std::int32_t, kStreamCount> open{};  // by stream: the item that may grow
+  open.fill(-1);
+  // Where one loop issues everything it computes all of it, too, copies included.
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (!matters[i]) continue;
     const Op& op = program.ops[i];
-    Item item;
-    // Where one loop issues everything it computes all of it, too, copies included.
-    item.stream =
+    const bool plain = !is_communication(op.kind) && group_of(op) < 0;
+    const Stream stream =
         scope.issued_in_order && !is_communication(op.kind) ? Stream::kCompute : op.stream;
+    std::int32_t& run = open[static_cast<std::size_t>(stream)];
+    if (scope.every_op && plain && run >= 0 && op.waits.empty()) {
+      trace.items[index(run)].op = static_cast<std::int32_t>(i);
+      item_of[i] = run;
+      if (awaited[i]) run = -1;
+      continue;
+    }
+    Item item;
+    item.stream = stream;
     item.kind = op.kind;
-    item.op = static_cast<std::int32_t>(i);
+    item.first_op = item.op = static_cast<std::int32_t>(i);
     for (const OpId wait : op.waits) item.waits.push_back(item_of[index(wait)]);
     if (const auto* message = std::get_if<TransferAttrs>(&op.attrs)) {
       item.what = op.kind == OpKind::kSend ? What::kSend : What::kRecv;
@@ -82,6 +97,9 @@ RankTrace trace_of(const Program& program, TraceScope scope) {
                std::find(item.waits.begin(), item.waits.end(), last_computed) == item.waits.end()) {
       item.waits.push_back(last_computed);
     }
+    // What follows an op that somebody waits for is an item of its own.
+    run = plain && !awaited[i] ? item_of[i] : -1;
+    if (scope.issued_in_order && is_communication(op.kind)) open[0] = -1;
     trace.items.push_back(std::move(item));
   }
   return trace;

@@ -32,7 +32,9 @@ struct RankTrace {
     std::int32_t group = -1;                // index into groups
     std::int32_t peer = -1, tag = -1;
     std::int64_t bytes = 0;
-    std::int32_t op = -1;             // in the program, for messages and for the clock
+    // Its op in the program. Computations that follow each other, with nobody waiting between
+    // them, are one item where every op is there: of those on its stream from `first_op` to `op`.
+    std::int32_t first_op = -1, op = -1;
     std::vector<std::int32_t> waits;  // earlier items
     // Whether two ranks do the same, whatever their ops' numbers.
     bool operator==(const Item& other) const;

@@ -96,6 +96,10 @@ TEST_F(EmulatedCluster, LinksCarryWhatTheyAreTold) {
   ASSERT_EQ(checks.value().size(), 2u);
   EXPECT_EQ(find_cluster(name_).value().spec.bandwidth, 2e8);
   // A link that is not what it was told is found out.
+  const auto too_much = check_links(up.value(), {9e11});
+  ASSERT_FALSE(too_much.ok());
+  EXPECT_EQ(too_much.error().code, ErrorCode::kMismatch);
+  EXPECT_TRUE(testing::contains(too_much.error().message, "900gbit")) << too_much.error().message;
   ASSERT_EQ(run_shell("ip netns exec " + up.value().nodes[0].space +
                       " tc qdisc replace dev eth0 root tbf rate 20mbit burst 40000 limit 1000000")
                 .exit_code,

@@ -374,6 +374,40 @@ TEST_F(StudyCommand, TwoAtATimeAreRefused) {
   EXPECT_TRUE(second.says("another process")) << second.output;
 }
 
+TEST_F(StudyCommand, SimulatesWhereAMachineIsNamed) {
+  const std::string file = (folder_.path() / "simulated.toml").string();
+  ASSERT_TRUE(
+      write_file(file,
+                 "[study]\nquestion = \"q\"\nglobal_batch = 16\n[fixed]\nmachine = \"" +
+                     std::string(QUINTET_SOURCE_DIR) +
+                     "/machines/dgx-a100.toml\"\nranks_per_node = 2\ntrain.device = \"cuda\"\n"
+                     "train.precision = \"bf16\"\nbatch.source = 64\nbatch.micro_batch = 2\n"
+                     "parallel.zero = 1\n[factors]\nmodel.name = [\"mini\", \"mt5-xxl\"]\n"
+                     "nodes = [1, 2]\nbandwidth = [\"1gbit\", \"200gbit\"]\n")
+          .ok());
+  const Outcome run = testing::quintet("study run " + file + " --out " + out("s"));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_TRUE(run.says("8 rows, 4 done, 4 impossible, 0 failed")) << run.output;
+  std::map<std::string, double> seconds;
+  for (const SqlRow& row :
+       rows(out("s"), "settings, origin, status, step_seconds, reason, books")) {
+    EXPECT_EQ(text_in(row[1]), "simulated");
+    const Json settings = parse_json(text_in(row[0]), "settings").value();
+    if (text_in(row[2]) != "done") {
+      EXPECT_EQ(settings["model.name"], "mt5-xxl");
+      EXPECT_TRUE(testing::contains(text_in(row[4]), "does not fit")) << text_in(row[4]);
+      continue;
+    }
+    EXPECT_GT(number_in(parse_json(text_in(row[5]), "books").value(), "compute", 0), 0);
+    seconds[fmt::format("{} nodes {}", to_text(settings["nodes"]),
+                        to_text(settings["bandwidth"]))] = real_in(row[3]);
+  }
+  ASSERT_EQ(seconds.size(), 4u);
+  // Links between nodes matter where there is more than one.
+  EXPECT_DOUBLE_EQ(seconds["1 nodes 1.0"], seconds["1 nodes 200.0"]);
+  EXPECT_GT(seconds["2 nodes 1.0"], 1.5 * seconds["2 nodes 200.0"]);
+}
+
 TEST_F(StudyCommand, RunsThatFailAreRowsWithTheirLastWords) {
   // A trace that cannot be written: found by the run, not by the study.
   const std::string file = (folder_.path() / "failing.toml").string();

@@ -3,6 +3,7 @@
 #include "runtime/backend.h"
 
 #include <set>
+#include <tuple>
 
 #include "base/index.h"
 #include "parallel/mpi_algorithms.h"
@@ -15,6 +16,33 @@ namespace {
 // What the driver's context, the code of kernels and libraries and captured graphs take; as
 // measured, and rounded up.
 constexpr std::int64_t kContextBytes = std::int64_t{544} << 20;
+
+// What NCCL takes for one communicator, an estimate: its buffers are per channel and connection,
+// and their number is its own choice. On four A100 under NVLink 544 MiB were reported for a group
+// of two and 688 MiB for more (NCCL's issue 964); messages between two have buffers of 2 MiB for
+// each of up to 32 channels (issue 1685). Smaller where links are slower.
+constexpr std::int64_t kPairGroupBytes = std::int64_t{544} << 20;
+constexpr std::int64_t kGroupBytes = std::int64_t{688} << 20;
+constexpr std::int64_t kMessageBytes = std::int64_t{64} << 20;
+
+// As many communicators as nccl_comm.cpp makes: one for each group on each stream, one for each
+// neighbour and direction of the pipeline.
+std::int64_t nccl_bytes(const Program& program) {
+  std::set<std::pair<std::vector<std::int32_t>, Stream>> groups;
+  std::set<std::tuple<std::int32_t, OpKind, bool>> messages;
+  for (const Op& op : program.ops) {
+    if (const auto* message = std::get_if<TransferAttrs>(&op.attrs)) {
+      const bool forward = op.stream == Stream::kSendForward || op.stream == Stream::kRecvForward;
+      messages.insert({message->peer, op.kind, forward});
+    } else if (const std::int32_t group = group_of(op); group >= 0) {
+      groups.insert({program.groups[index(group)].ranks, op.stream});
+    }
+  }
+  std::int64_t bytes = static_cast<std::int64_t>(messages.size()) * kMessageBytes;
+  for (const auto& [ranks, stream] : groups)
+    bytes += ranks.size() > 2 ? kGroupBytes : kPairGroupBytes;
+  return bytes;
+}
 
 Talk nccl_talk(const OpView& v) {
   Talk talk = mpi_talk(v);
@@ -42,7 +70,9 @@ class CudaBackend final : public Backend {
   Talk talk(const OpView& op) const override {
     return target_.staged ? mpi_talk(op) : nccl_talk(op);
   }
-  std::int64_t bytes_beside_arena(const Program&) const override { return kContextBytes; }
+  std::int64_t bytes_beside_arena(const Program& program) const override {
+    return kContextBytes + (target_.staged ? 0 : nccl_bytes(program));
+  }
   bool times_every_run() const override { return false; }
   bool copies_beside_computation() const override { return true; }
   bool issues_in_order() const override { return false; }
