@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mapped_fault.h"
+
 namespace quintet {
 namespace {
 
@@ -74,6 +76,7 @@ Result<MappedFile> MappedFile::open(const Path& path) {
     return io_error("{}: cannot map: {}", path.string(), std::strerror(errno));
   map.data_ = static_cast<const std::byte*>(data);
   map.size_ = size;
+  watch_map(map.data_, size, path);
   return map;
 }
 
@@ -88,6 +91,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
+  if (data_ != nullptr) forget_map(data_);
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 

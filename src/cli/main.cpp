@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -5,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/caught.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "parallel/communicator.h"
 #include "parallel/outcome.h"
@@ -60,6 +62,16 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (launcher_rank() != 0) {
       return error.get_exit_code() == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+    }
+    if (argc > 1 && argv[1][0] != '-') {
+      std::vector<std::string> names;
+      for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+      if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+        const std::string near = nearest(argv[1], names);
+        return report(usage_error("no subcommand \"{}\"{}; there are {}", argv[1],
+                                  near.empty() ? "" : fmt::format(", did you mean {}?", near),
+                                  join(names, ", ")));
+      }
     }
     return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
   }

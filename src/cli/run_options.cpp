@@ -33,14 +33,17 @@ void RunOptions::add_ranks(CLI::App& command) {
 void RunOptions::shortcut(CLI::App& command, const std::string& flag, const std::string& key,
                           const std::string& doc) {
   auto value = std::make_unique<std::string>();
-  command.add_option(flag, *value, doc + "; sets " + key)->type_name("VALUE");
-  shortcuts_.emplace_back(key, std::move(value));
+  const CLI::Option* option =
+      command.add_option(flag, *value, doc + "; sets " + key)->type_name("VALUE");
+  shortcuts_.push_back({key, std::move(value), option});
 }
 
 Result<RunConfig> RunOptions::load(const std::vector<std::string>& more) const {
   std::vector<std::string> all;
-  for (const auto& [key, value] : shortcuts_) {
-    if (!value->empty()) all.push_back(key + "=" + *value);
+  for (const Shortcut& shortcut : shortcuts_) {
+    // An empty value is one, too, and mostly a variable of a script that was not set.
+    if (shortcut.option->count() > 0)
+      all.push_back(shortcut.key + "=" + (shortcut.value->empty() ? "\"\"" : *shortcut.value));
   }
   all.insert(all.end(), assignments_.begin(), assignments_.end());
   all.insert(all.end(), more.begin(), more.end());

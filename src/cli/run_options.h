@@ -30,8 +30,12 @@ class RunOptions {
   std::string file_;
   std::int64_t ranks_ = 1;
   std::vector<std::string> assignments_;
-  std::vector<std::pair<std::string, std::unique_ptr<std::string>>>
-      shortcuts_;  // key, value if given
+  struct Shortcut {
+    std::string key;
+    std::unique_ptr<std::string> value;
+    const CLI::Option* option;
+  };
+  std::vector<Shortcut> shortcuts_;
 };
 
 }  // namespace quintet

@@ -20,6 +20,11 @@ void add_train(CLI::App& app, Action& action) {
       if (!config.ok()) return told_by_rank_0(config.error(), *world);
       QT_ASSIGN(const TrainResult result, train(std::move(config).value(), *world));
       if (world->rank() != 0) return {};
+      if (result.was_done) {
+        fmt::print("nothing to do: already trained to step {}; raise train.steps to go on\n",
+                   result.steps);
+        return {};
+      }
       fmt::print("trained to step {}, final loss {:.4f}", result.steps, result.final_loss);
       if (result.optimal_loss > 0) {
         fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);

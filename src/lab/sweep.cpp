@@ -51,7 +51,11 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
   }
   RunConfig changed = config;
   QT_TRY(apply_config(values, changed.fields()));
-  QT_TRY(keep_global_batch(changed, config.batch.micro_batch * config.batch.accumulate, ranks));
+  const std::int64_t global_batch = config.batch.global > 0
+                                        ? config.batch.global
+                                        : config.batch.micro_batch * config.batch.accumulate;
+  changed.batch.global = 0;
+  QT_TRY(keep_global_batch(changed, global_batch, ranks));
   QT_TRY(step_options(changed, ranks));
   return changed;
 }

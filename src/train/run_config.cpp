@@ -27,6 +27,10 @@ void BatchSection::list(FieldList& fields) {
   fields.add("micro_batch", micro_batch, "sequences computed at one time", between(1, 1 << 20));
   fields.add("accumulate", accumulate, "micro-batches whose gradients are added up for one step",
              between(1, 1 << 16));
+  fields.add("global", global,
+             "sequences of one step over all ranks, from which batch.accumulate then follows; 0: "
+             "micro_batch x accumulate x data-parallel ranks",
+             between(0, std::int64_t{1} << 40));
   fields.add("source", source, "tokens of the encoder's input", between(3, 1 << 20));
   fields.add("target", target,
              "tokens of the decoder; 0: what the objective makes of the source, rounded up to a "
@@ -77,6 +81,9 @@ void OutputSection::list(FieldList& fields) {
              "first steps that the summary's times leave out: they pay for pages and buffers",
              at_least(0));
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
+  fields.add(
+      "resume_changed", resume_changed,
+      "allow a resumed run other settings of data, model and optimizer than it was saved with");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
   fields.add("trace_first", trace_first, "the first step of the trace, counted from the start",
@@ -100,9 +107,10 @@ void DataSection::list(FieldList& fields) {
 FieldList RunConfig::fields() {
   FieldList list;
   list.add_section("model", "What is trained.", model);
-  list.add_section(
-      "batch", "How much at a time. Global batch = micro_batch x accumulate x data-parallel ranks.",
-      batch);
+  list.add_section("batch",
+                   "How much at a time. Global batch = micro_batch x accumulate x data-parallel "
+                   "ranks, or as given.",
+                   batch);
   list.add_section("train", "How long and in which precision.", train);
   list.add_section("optimizer", "How weights follow gradients.", optimizer);
   list.add_section("schedule", "The learning rate.", schedule);
@@ -173,9 +181,75 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
   return {};
 }
 
-}  // namespace
+// Micro-batches of a rank, where the global batch is given.
+Result<std::int64_t> accumulation_of(const BatchSection& batch, const Grid& grid) {
+  if (batch.global == 0) return batch.accumulate;
+  const std::int64_t at_once = batch.micro_batch * grid.dp;
+  if (batch.global % at_once != 0) {
+    return usage_error(
+        "batch.global = {} is not a multiple of {} sequences: batch.micro_batch = {} on {} "
+        "data-parallel rank{}",
+        batch.global, at_once, batch.micro_batch, grid.dp, grid.dp == 1 ? "" : "s");
+  }
+  const std::int64_t accumulate = batch.global / at_once;
+  if (batch.accumulate != 1 && batch.accumulate != accumulate) {
+    return usage_error(
+        "batch.accumulate = {} with batch.global = {}: {} follows from the latter; leave the "
+        "former "
+        "out",
+        batch.accumulate, batch.global, accumulate);
+  }
+  if (accumulate > 1 << 16)
+    return usage_error("batch.global = {}: {} micro-batches on each rank", batch.global,
+                       accumulate);
+  return accumulate;
+}
 
-Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
+// Refuses keys that would have no effect, and models whose special ids the data does not use.
+Status check_data_keys(const RunConfig& config, const T5Config& model) {
+  if (model.pad_id != 0 || model.decoder_start_id != 0) {
+    return usage_error(
+        "{}: pad_token_id = {}, decoder_start_token_id = {}: data is padded, and decoders start, "
+        "with id 0 here; models with other ids cannot be trained",
+        model.name, model.pad_id, model.decoder_start_id);
+  }
+  if (config.data.kind != "synthetic") return {};
+  const CorpusConfig none;
+  const CorpusConfig& given = config.data.corpus;
+  const auto refuse = [](const char* key) {
+    return usage_error(
+        "data.{} has no effect with data.kind = \"synthetic\"; leave it out, or set data.kind = "
+        "\"corpus\"",
+        key);
+  };
+  if (given.folder != none.folder) return refuse("folder");
+  if (given.split != none.split) return refuse("split");
+  if (given.only != none.only) return refuse("only");
+  if (given.pack != none.pack) return refuse("pack");
+  if (given.mode_tokens != none.mode_tokens) return refuse("mode_tokens");
+  if (given.objective.name != none.objective.name) return refuse("objective");
+  constexpr std::int64_t kLongestSynthetic = 8192;
+  if (config.batch.source > kLongestSynthetic) {
+    return usage_error("batch.source = {}: synthetic examples have at most {} tokens",
+                       config.batch.source, kLongestSynthetic);
+  }
+  return {};
+}
+
+// What no index inside a step can count is refused before anything is compiled for it.
+Status check_sizes(const StepOptions& options) {
+  const std::int64_t tokens =
+      options.batch.micro_batch * std::max(options.batch.source, options.batch.target);
+  if (tokens > std::int64_t{1} << 28) {
+    return usage_error(
+        "batch.micro_batch = {} x {} tokens = {} in one micro-batch: at most 2^28; use a smaller "
+        "batch.micro_batch and batch.accumulate",
+        options.batch.micro_batch, std::max(options.batch.source, options.batch.target), tokens);
+  }
+  return {};
+}
+
+Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   QT_TRY(fit_vocabulary(config, options.model));
@@ -183,8 +257,9 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
 
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
                    false};
+  QT_TRY(check_data_keys(config, options.model));
   QT_TRY(fit_lengths(config, options));
-  options.accumulate = static_cast<std::int32_t>(config.batch.accumulate);
+  QT_TRY(check_sizes(options));
 
   const auto dtype_named = [](const std::string& name) {
     return name == "bf16" ? DType::kBF16 : DType::kF32;
@@ -205,6 +280,8 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
   options.optimizer = config.optimizer;
   options.layout = config.parallel;
   QT_ASSIGN(options.grid, make_grid(world, config.parallel));
+  QT_ASSIGN(const std::int64_t accumulate, accumulation_of(config.batch, options.grid));
+  options.accumulate = static_cast<std::int32_t>(accumulate);
   options.target.device = config.train.device == "cuda" ? Device::kCuda : Device::kCpu;
   options.target.graph = config.train.graph;
   if (options.target.device == Device::kCuda)
@@ -213,6 +290,12 @@ Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
   QT_TRY(validate(options));
   return options;
+}
+
+}  // namespace
+
+Result<StepOptions> step_options(const RunConfig& config, std::int64_t world) {
+  return make_step_options(config, world);
 }
 
 }  // namespace quintet

@@ -27,6 +27,7 @@ struct ModelSection {
 struct BatchSection {
   std::int64_t micro_batch = 16;
   std::int64_t accumulate = 1;
+  std::int64_t global = 0;
   std::int64_t source = 64;
   std::int64_t target = 0;
   void list(FieldList& fields);
@@ -56,6 +57,7 @@ struct OutputSection {
   bool checkpoints = true;
   std::int64_t summary_skip = 1;
   bool resume = false;
+  bool resume_changed = false;
   std::string trace;
   std::int64_t trace_first = 3;
   std::int64_t trace_steps = 2;

@@ -7,6 +7,7 @@
 #include "base/caught.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mapped_fault.h"
 #include "base/text.h"
 #include "data/loader/corpus_source.h"
 #include "data/loader/prefetch.h"
@@ -22,6 +23,7 @@
 #include "train/injected_fault.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
+#include "train/run_folder.h"
 #include "train/run_signals.h"
 #include "train/saver.h"
 
@@ -118,7 +120,8 @@ Status prove(const StepOptions& options, World& world) {
                     findings);
 }
 
-void announce(const StepOptions& options, const ModelState& state, const DryRun& plan) {
+void announce(const StepOptions& options, const ModelState& state, const DryRun& plan,
+              bool fixed_batch) {
   log_info("{}: {} parameters, {} ops a step, {}, {}; {} sequences of {} + {} tokens a step",
            options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
            memory_text(plan),
@@ -127,6 +130,12 @@ void announce(const StepOptions& options, const ModelState& state, const DryRun&
                : fmt::format("{} thread{}", options.target.threads,
                              options.target.threads == 1 ? "" : "s"),
            options.global_batch(), options.batch.source, options.batch.target);
+  if (options.grid.dp > 1 && !fixed_batch) {
+    log_info(
+        "{} data-parallel ranks x {} x batch.micro_batch {} = {} sequences per step; batch.global "
+        "keeps that number on any number of ranks",
+        options.grid.dp, options.accumulate, options.batch.micro_batch, options.global_batch());
+  }
   if (options.grid.size() > 1) {
     log_info("{} ranks: {}; their programs fit together", options.grid.size(),
              layout_name(options));
@@ -178,6 +187,7 @@ class Run {
   const bool reports_, keeps_files_, saves_;
   const double began_ = now();
 
+  std::optional<RunLock> lock_;
   StepOptions options_;
   Program program_;
   DryRun plan_;
@@ -203,6 +213,14 @@ class Run {
 Status Run::prepare() {
   doing("compiling the step");
   QT_ASSIGN(options_, step_options(config_, world_.size()));
+  if (keeps_files_) {
+    // Rank 0's lock stands for all. Before anything that takes long.
+    if (reports_) {
+      QT_ASSIGN(RunLock lock, RunLock::take(config_.output.folder));
+      lock_.emplace(std::move(lock));
+    }
+    if (config_.output.resume) QT_TRY(check_resumed_config(config_, options_));
+  }
   doing("proving that the ranks' programs fit together");
   QT_TRY(prove(options_, world_));
   program_ = compile_step(options_, world_.rank());
@@ -228,10 +246,10 @@ Status Run::prepare() {
                             config_.train.steps - start_.step - config_.output.trace_first + 1)},
       config_.output.summary_skip);
   QT_ASSIGN(saver_,
-            Saver::create(config_.output, options_.model, config_to_toml(config_.fields(), false),
+            Saver::create(config_.output, options_.model, config_to_keep(config_, options_),
                           *state_, *executor_, world_));
   if (reports_) {
-    announce(options_, *state_, plan_);
+    announce(options_, *state_, plan_, config_.batch.global > 0);
     progress_.emplace(config_.train.steps, config_.output.log_every,
                       static_cast<double>(plan_.arena_bytes));
   }
@@ -258,7 +276,9 @@ Status Run::feed_step() {
   doing("waiting for data");
   filled_ = {};
   for (std::int32_t m = 0; m < options_.accumulate; ++m) {
-    QT_ASSIGN(const Batch* batch, batches_->next());
+    auto made = batches_->next();
+    QT_TRY(mapped_files_are_whole());  // else it was made from zeros
+    QT_ASSIGN(const Batch* batch, std::move(made));
     QT_TRY(feed(*executor_, m, *batch, options_));
     filled_.add(*batch);
   }
@@ -270,6 +290,8 @@ Status Run::train_steps() {
   if (start_.step < config_.train.steps) fed_ = feed_step();
   waited_ = now() - asked;
   for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
+    if (step == start_.step + 1 && agree_on_request(world_, false) == Request::kStop)
+      return make_error(ErrorCode::kInterrupted, "stopped before step {}", step);
     QT_TRY(train_step(step));
 
     // Saves when due, at the end, and when any rank was asked to.
@@ -356,6 +378,12 @@ Status Run::save(std::int64_t step, bool due, bool last) {
 }
 
 Result<TrainResult> Run::finish() {
+  if (start_.step >= config_.train.steps) {
+    // Nothing was left to do; what is in the folder is the run's.
+    result_.steps = start_.step;
+    result_.was_done = true;
+    return std::move(result_);
+  }
   doing("writing the summary");
   result_.final_loss = tail_steps_ > 0 ? tail_loss_ / static_cast<double>(tail_steps_) : 0;
   result_.summary = ledger_->close(*executor_);

@@ -15,6 +15,7 @@ struct TrainResult {
   double final_loss = 0;    // mean over the last tenth of the run, which smooths single batches
   double optimal_loss = 0;  // what no model can beat on this data; 0: not known
   RunSummary summary;       // rank 0 only
+  bool was_done = false;    // resumed at its last step: nothing was trained
 };
 
 // Trains until the last step, a signal or the end of its time (which end the step at hand, save,

@@ -79,6 +79,7 @@ TEST_F(CorpusTraining, AnotherGlobalBatchGoesOnWithTheNextSample) {
   expect_trains(config("grows", 3));  // samples 0 to 11
   RunConfig larger = config("grows", 5);
   larger.batch.accumulate = 5;  // of 10: 12 to 21, 22 to 31
+  larger.output.resume_changed = true;
   expect_trains(larger);
   const Path state = folder_->path() / "grows/checkpoints/step-00000005/state.json";
   EXPECT_EQ(nlohmann::json::parse(read_file(state).value()).at("samples"), 32);

@@ -259,7 +259,7 @@ TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefused) {
   const TemporaryFolder folder;
   ASSERT_TRUE(train_alone(small_run(folder.path(), 2)).ok());
   RunConfig other = small_run(folder.path(), 4);
-  other.output.resume = true;
+  other.output.resume = other.output.resume_changed = true;
   other.optimizer.name = "adafactor";
   auto result = train_alone(other);
   ASSERT_FALSE(result.ok());
