@@ -1,13 +1,14 @@
 #include "generate/generator.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/ranges.h>
 
 #include "base/bf16.h"
 #include "base/check.h"
 #include "base/index.h"
-#include "base/safetensors.h"
+#include "base/tensor_files.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
 #include "program/verifier.h"
@@ -32,21 +33,35 @@ TensorId named(const Program& program, const std::string& name) {
   return tensor;
 }
 
+// The weights of both programs must be all that the files have.
+Status check_weights(const TensorFiles& files, const Program& encode, const Program& decode) {
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const Program* program : {&encode, &decode}) {
+    for (const Unit& unit : program->units) {
+      for (const Weight& weight : unit.weights) {
+        auto& dims = shapes[weight.name];
+        dims.clear();
+        for (int i = 0; i < weight.shape.rank(); ++i) dims.push_back(weight.shape[i]);
+      }
+    }
+  }
+  std::vector<TensorFiles::Wanted> wanted;
+  for (const auto& [name, shape] : shapes) wanted.push_back({name, shape});
+  return files.expect(wanted);
+}
+
 // Fills the weights of a program, piece by piece: no weight is whole in host memory.
-Status load_weights(const Safetensors& file, Executor& executor) {
+Status load_weights(TensorFiles& files, Executor& executor) {
   constexpr std::int64_t kPiece = 1 << 20;
   const Program& program = executor.program();
   std::vector<float> values;
   std::vector<bf16> rounded;
   for (const Unit& unit : program.units) {
     for (const Weight& weight : unit.weights) {
-      std::vector<std::int64_t> dims;
-      for (int i = 0; i < weight.shape.rank(); ++i) dims.push_back(weight.shape[i]);
-      QT_TRY(file.check_float(weight.name, dims));
       const DType dtype = program.tensor(unit.params).dtype;
       for (std::int64_t first = 0; first < weight.size(); first += kPiece) {
         values.resize(index(std::min(kPiece, weight.size() - first)));
-        file.copy_floats(weight.name, first, values);
+        QT_TRY(files.read(weight.name, first, values));
         const std::int64_t offset = (weight.offset + first) * size_of(dtype);
         if (dtype == DType::kF32) {
           executor.write(unit.params, offset, std::as_bytes(std::span(values)));
@@ -72,13 +87,14 @@ Result<Generator> Generator::open(const Path& folder, const GenerateOptions& opt
                      model.d_kv, cached_attention::kMaxHeadDim);
   }
   generator.model_ = std::make_unique<T5Config>(std::move(model));
-  QT_ASSIGN(const Safetensors weights, Safetensors::open(folder / "model.safetensors"));
+  QT_ASSIGN(TensorFiles weights, TensorFiles::open(folder, "model"));
   generator.world_ = make_single_world();
   const GenerationShape& shape = options.shape;
   generator.encode_ =
       compiled(emit_t5_encoder(*generator.model_, shape, options.dtype), options.target);
   generator.decode_ =
       compiled(emit_t5_decoder_step(*generator.model_, shape, options.dtype), options.target);
+  QT_TRY(check_weights(weights, *generator.encode_, *generator.decode_));
   QT_ASSIGN(generator.encoder_, make_executor(*generator.encode_, *generator.world_));
   QT_ASSIGN(generator.decoder_, make_executor(*generator.decode_, *generator.world_));
   QT_TRY(load_weights(weights, *generator.encoder_));

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/tensor_files.h"
 #include "data/batch.h"
 #include "train/feed.h"
 #include "train/model_state.h"
@@ -63,7 +64,7 @@ double loss_of(const std::string& name, const std::vector<std::int32_t>& source,
   step.grid = Grid(1, 1, 1, "tp-dp-pp");
   const Program program = compile_step(step);
   const auto executor = make_executor(program, *world).value();
-  const auto weights = Safetensors::open(golden_folder(name) / "model.safetensors").value();
+  auto weights = TensorFiles::open(golden_folder(name), "model").value();
   EXPECT_TRUE(ModelState(*executor, *world, step.model).load(weights).ok());
   Batch batch;
   batch.sequences = 1;

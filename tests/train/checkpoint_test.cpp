@@ -390,6 +390,7 @@ TEST(Loading, OldCheckpointsGoOn) {
   RunConfig config = smallest_run();
   config.output.folder = folder.path().string();
   config.output.resume = true;
+  config.output.resume_changed = true;  // the model's configuration was elsewhere then
   config.train.steps = 6;
   const auto world = make_single_world();
   const auto result = train(config, *world);
