@@ -104,11 +104,13 @@ void BlockWriters::fail(const Status& status) {
 }
 
 Result<PlacedFile*> BlockWriters::open(std::int32_t file) {
-  const std::lock_guard lock(mutex_);
+  // Opening may take its time: writers wait for it, but nobody who hands over blocks.
+  const std::lock_guard opening(opening_);
   OpenFile& open = files_[index(file)];
   if (!open.file) {
     QT_ASSIGN(open.file, store_.open(folder_ / layout_.files[index(file)].name));
   }
+  const std::lock_guard lock(mutex_);
   open.used = true;
   return open.file.get();
 }

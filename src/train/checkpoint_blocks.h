@@ -69,6 +69,7 @@ class BlockWriters {
   const bool room_for_all_;
 
   mutable std::mutex mutex_;
+  std::mutex opening_;  // of files; taken before mutex_
   std::condition_variable changed_;
   std::deque<Filled> filled_;
   std::vector<OpenFile> files_;
