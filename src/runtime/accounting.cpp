@@ -10,7 +10,7 @@
 namespace quintet {
 namespace {
 
-std::size_t index(Method method) {
+std::size_t place_of(Method method) {
   return static_cast<std::size_t>(method);
 }
 
@@ -90,7 +90,7 @@ StepAccount account_of(const Program& program, const Backend& backend,
   const auto stand_still = [&](std::size_t op, double begin, double end) {
     const double idle = std::clamp(others_came[op] - begin, 0.0, end - begin);
     account.bubble += idle;
-    account.exposed[index(talks_for(program.ops[op]))] += end - begin - idle;
+    account.exposed[place_of(talks_for(program.ops[op]))] += end - begin - idle;
     stood_still[op] += end - begin - idle;
   };
   double last_computed = 0, last_talked = 0;
@@ -98,7 +98,7 @@ StepAccount account_of(const Program& program, const Backend& backend,
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const OpTiming& t = timings[i];
-    account.exposed[index(talks_for(op))] += t.talking;
+    account.exposed[place_of(talks_for(op))] += t.talking;
     if (goes_beside(backend, op)) {
       if (t.end > last_talked) {
         last_talked = t.end;
@@ -122,7 +122,7 @@ StepAccount account_of(const Program& program, const Backend& backend,
     const Op& op = program.ops[i];
     if (!goes_beside(backend, op)) continue;
     const double from = std::max(timings[i].start, others_came[i]);
-    account.hidden[index(talks_for(op))] +=
+    account.hidden[place_of(talks_for(op))] +=
         std::max(0.0, timings[i].end - from - timings[i].talking - stood_still[i]);
   }
   account.other = run_seconds - account.compute - account.recompute - account.optimizer -
@@ -159,7 +159,7 @@ std::vector<Traffic> traffic_of(const Program& program, const Backend& backend) 
 
 std::array<std::int64_t, kMethodCount> by_method(const std::vector<Traffic>& traffic) {
   std::array<std::int64_t, kMethodCount> bytes{};
-  for (const Traffic& row : traffic) bytes[index(row.method)] += row.bytes;
+  for (const Traffic& row : traffic) bytes[place_of(row.method)] += row.bytes;
   return bytes;
 }
 

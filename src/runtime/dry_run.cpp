@@ -16,7 +16,7 @@ namespace {
 
 using ByClass = std::array<std::int64_t, kStorageCount>;
 
-std::size_t index(Storage storage) {
+std::size_t place_of(Storage storage) {
   return static_cast<std::size_t>(storage);
 }
 
@@ -54,7 +54,7 @@ DryRun dry_run(const Program& program) {
     const Tensor& tensor = program.tensors[t];
     if (tensor.base != kNone || tensor.storage == Storage::kHost) continue;
     if (is_resident(tensor.storage)) {
-      alive[index(tensor.storage)] += tensor.bytes();
+      alive[place_of(tensor.storage)] += tensor.bytes();
     } else if (first[t] >= 0) {
       dying[static_cast<std::size_t>(last[t])].push_back(static_cast<TensorId>(t));
     }
@@ -75,7 +75,7 @@ DryRun dry_run(const Program& program) {
   std::int64_t most = -1;
   for (std::size_t i = 0; i < count; ++i) {
     for (const TensorId t : born[i])
-      alive[index(program.tensor(t).storage)] += program.tensor(t).bytes();
+      alive[place_of(program.tensor(t).storage)] += program.tensor(t).bytes();
     const std::int64_t total = std::accumulate(alive.begin(), alive.end(), std::int64_t{0});
     if (total > most) {
       most = total;
@@ -86,7 +86,7 @@ DryRun dry_run(const Program& program) {
       result.highest[c] = std::max(result.highest[c], alive[c]);
     }
     for (const TensorId t : dying[i])
-      alive[index(program.tensor(t).storage)] -= program.tensor(t).bytes();
+      alive[place_of(program.tensor(t).storage)] -= program.tensor(t).bytes();
   }
   result.unused = result.arena_bytes - most;
   if (result.peak_op >= 0) {

@@ -247,6 +247,18 @@ class SyncWatcher final : public FileStore {
     }
     return local_files().replace(path, contents);
   }
+  Status create(const Path& path, std::int64_t size) override {
+    return local_files().create(path, size);
+  }
+  Result<std::unique_ptr<PlacedFile>> open(const Path& path) override {
+    return local_files().open(path);
+  }
+  Status make_folder(const Path& path) override { return local_files().make_folder(path); }
+  Status sync_folder(const Path& path) override { return local_files().sync_folder(path); }
+  Status remove_folder(const Path& path) override { return local_files().remove_folder(path); }
+  Result<std::int64_t> free_bytes(const Path& path) override {
+    return local_files().free_bytes(path);
+  }
   int replaced = 0;
   std::set<std::string> unsynced;
 
