@@ -32,7 +32,9 @@ CalibrateOptions tiny_options(const std::string& out) {
 
 Program tiny_program() {
   RunConfig config;
-  config.batch = {2, 1, 32, 16};
+  config.batch.micro_batch = 2;
+  config.batch.source = 32;
+  config.batch.target = 16;
   config.train.threads = 1;
   return compile_step(step_options(config, 1).value());
 }
