@@ -248,7 +248,9 @@ TEST(Machine, CollectivesAndSharing) {
 TEST(OpKeys, OfAWholeStepSurviveAFile) {
   for (const char* optimizer : {"adamw", "adafactor"}) {
     RunConfig config;
-    config.batch = {2, 1, 32, 16};
+    config.batch.micro_batch = 2;
+    config.batch.source = 32;
+    config.batch.target = 16;
     config.train.precision = "bf16";
     config.optimizer.name = optimizer;
     config.optimizer.offload = 0.5;
