@@ -176,17 +176,21 @@ TEST(Faults, ProcessesThatMpiDoesNotBringTogetherAreRefused) {
   }
 }
 
-TEST(Faults, ALostFolderEndsTheRunAndSaysSo) {
+// Training goes on without its checkpoints, and its end says that they are missing.
+TEST(Faults, ALostFolderIsTheRunsExitCode) {
   const TemporaryFolder folder;
   const Path out = folder.path() / "run";
-  const Disturbed run = disturb(out, long_run(out, 2, "--micro-batch 2 --set output.save_every=1"),
+  const Disturbed run = disturb(out,
+                                long_run(out, 2,
+                                         "--micro-batch 2 --set output.save_every=1 "
+                                         "--set train.steps=150"),
                                 2, [&](const Processes&) {
                                   // Something else is now where the folder was.
                                   std::filesystem::rename(out, folder.path() / "gone");
                                   std::ofstream(out.string()) << "in the way";
                                 });
-  expect_end(run.outcome, 7, out.string());
-  EXPECT_TRUE(run.outcome.says("rank 0 failed in step ")) << run.outcome.output;
+  EXPECT_EQ(run.outcome.exit_code, 7) << run.outcome.output;
+  EXPECT_TRUE(run.outcome.says(out.string())) << run.outcome.output;
 }
 
 // ---- Signals to `launch`.
