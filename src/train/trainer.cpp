@@ -245,9 +245,8 @@ Status Run::prepare() {
                    std::min(config_.output.trace_steps,
                             config_.train.steps - start_.step - config_.output.trace_first + 1)},
       config_.output.summary_skip);
-  QT_ASSIGN(saver_,
-            Saver::create(config_.output, options_.model, config_to_keep(config_, options_),
-                          *state_, *executor_, world_));
+  QT_ASSIGN(saver_, Saver::create(config_.output, options_.model, config_to_keep(config_, options_),
+                                  *state_, *executor_, world_));
   if (reports_) {
     announce(options_, *state_, plan_, config_.batch.global > 0);
     progress_.emplace(config_.train.steps, config_.output.log_every,

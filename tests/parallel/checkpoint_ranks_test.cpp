@@ -9,8 +9,8 @@
 #include "tests/support/faulty_store.h"
 #include "tests/support/small_state.h"
 #include "tests/support/temporary_folder.h"
-#include "train/shared_status.h"
 #include "train/checkpoint_writer.h"
+#include "train/shared_status.h"
 
 namespace quintet {
 namespace {
