@@ -244,7 +244,8 @@ void Watchdog::finish() {
 
 void Watchdog::tick() {
   const double time = now();
-  if (time - last_tick_ > timeout_) slept_at_ = clock_;
+  // Others count from the last beat they heard, which may be older than the last tick.
+  if (time - last_tick_ > std::max(kLongestTick, timeout_ - 3 * kBeatSeconds)) slept_at_ = clock_;
   clock_ += std::min(time - last_tick_, kLongestTick);
   last_tick_ = time;
   shown_clock_.store(clock_, std::memory_order_relaxed);

@@ -9,8 +9,7 @@
 // - Time counts only while the watchdog's own thread gets to run: ranks that were suspended
 //   together (SLURM, a paused machine) go on as if nothing had been.
 // - A rank is lost when its connection closes or nothing is heard of it for `timeout` seconds. It
-// is
-//   stuck when what it does takes longer than `timeout` and five times the longest step so far
+//   is stuck when what it does takes longer than `timeout` and five times the longest step so far
 //   (before the first step's end, and in what is no part of a step: twenty times `timeout`).
 //
 // docs/faults.md has the table of what leads to what.
@@ -118,7 +117,7 @@ class Watchdog {
   std::atomic<double> shown_clock_{0};  // the same, for the main thread
   std::uint64_t seen_activity_ = 0;
   double activity_since_ = 0, last_beat_ = -1;
-  double slept_at_ = -1;  // when it last was suspended for longer than the timeout
+  double slept_at_ = -1;  // when it last was suspended for about the timeout, or longer
   // Rank 0's.
   std::vector<LineSocket> listeners_;
   struct Stranger {

@@ -115,7 +115,8 @@ TEST(Faults, AnExceptionOnAnyRankEndsTheRun) {
     const std::string who = std::string("rank ") + rank;
     expect_end(ordered("throw"), 1, who + " failed in step 3: internal error, please report it: ");
     expect_end(ordered("memory"), 6, who + " failed in step 3: the system refused memory");
-    expect_end(ordered("exit"), 8, who + " was lost in step 3");
+    // The others may still be finishing the step before, and know of no later one.
+    expect_end(ordered("exit"), 8, who + " was lost in step ");
   }
 }
 
