@@ -108,6 +108,7 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(World& world, double timeout) 
   const Host& mine = hosts[index(dog->rank_)];
   const auto first = std::find(hosts.begin() + 1, hosts.end(), mine);
   dog->speaks_ = dog->rank_ > 0 && first - hosts.begin() == dog->rank_;
+  dog->patience_ = dog->rank_ <= 1 ? 0 : dog->speaks_ ? kGraceSeconds : 2 * kGraceSeconds;
   std::string announcement;
   if (dog->rank_ == 0) {
     const bool one_host = std::all_of(hosts.begin(), hosts.end(),
@@ -409,9 +410,14 @@ void Watchdog::hear(std::int32_t rank, Peer& peer) {
     reports_.push_back(report);
   };
   if (peer.done) return;
-  // We were the silent one, and the others have ended and said so.
-  if (!open && slept_at_ >= 0 && clock_ - slept_at_ < kHandshakeSeconds)
+  // We were the silent one, and a rank has ended and said so: the others need not.
+  if (!open && slept_at_ >= 0 && clock_ - slept_at_ < kHandshakeSeconds) {
+    for (Peer& other : peers_) {
+      if (other.socket.open())
+        other.socket.send(fmt::format("L {} ", static_cast<int>(ErrorCode::kPeerLost)));
+    }
     end_process(ErrorCode::kPeerLost, "", false);
+  }
   if (!open) {
     lost(fmt::format("was lost {}: its process is gone", in_step(step)));
   } else if (clock_ - peer.last_heard > timeout_) {
@@ -511,11 +517,11 @@ void Watchdog::end_all(const Report& cause, bool everyone) {
 // ---- Other ranks.
 
 void Watchdog::run_member() {
-  double last_heard = clock_, failed_at = -1;
+  double last_heard = clock_, failed_at = -1, gone_at = -1;
   bool said_done = false;
   for (;;) {
-    wait({hub_.descriptor()});
-    const bool open = hub_.read();
+    wait(gone_at < 0 ? std::vector<int>{hub_.descriptor()} : std::vector<int>{});
+    if (gone_at < 0 && !hub_.read()) gone_at = clock_;
     std::string line;
     while (hub_.next_line(line)) {
       last_heard = clock_;
@@ -533,11 +539,11 @@ void Watchdog::run_member() {
       failure = failure_;
     }
     const std::int64_t step = step_.load(std::memory_order_relaxed);
-    if (!open) {
+    if (gone_at >= 0 && clock_ - gone_at >= patience_) {
       end_process(ErrorCode::kPeerLost,
                   fmt::format("rank 0 was lost {}: its process is gone", in_step(step)), speaks_);
     }
-    if (clock_ - last_heard > timeout_) {
+    if (clock_ - last_heard > timeout_ + patience_) {
       end_process(ErrorCode::kPeerLost,
                   fmt::format("rank 0 has been silent for {:.0f} s {}: stopped, or its machine or "
                               "network is gone",

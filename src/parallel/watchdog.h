@@ -98,6 +98,9 @@ class Watchdog {
 
   std::int32_t rank_ = 0, size_ = 1;
   bool speaks_ = false;  // prints where rank 0 cannot: the first other rank of each host
+  // How long it waits before it ends because rank 0 is gone: who prints does so before others end,
+  // since the launcher kills all that are left when one ends.
+  double patience_ = 0;
   double timeout_ = 60;
   std::string secret_;
   int wake_ = -1;  // an eventfd
