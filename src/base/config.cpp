@@ -14,6 +14,8 @@ Error wrong_type(const Field& field, const ConfigValue& value, std::string_view 
                      expected, field.doc);
 }
 
+constexpr const char* kAssigned = "--set";  // where a value comes from
+
 Status check_number(const Field& field, const ConfigValue& value, double number) {
   if (number >= field.limits.min && number <= field.limits.max) return {};
   std::string range;
@@ -59,9 +61,15 @@ struct Setter {
     return {};
   }
   Status operator()(std::string* target) const {
+    const auto& choices = field.limits.choices;
+    // On a command line nobody quotes a number that is meant as text.
+    if (const auto* number = std::get_if<std::int64_t>(&given.value);
+        number != nullptr && given.origin == kAssigned && choices.empty()) {
+      *target = std::to_string(*number);
+      return {};
+    }
     const auto* v = std::get_if<std::string>(&given.value);
     if (v == nullptr) return wrong_type(field, given, "a string");
-    const auto& choices = field.limits.choices;
     if (!choices.empty() && std::find(choices.begin(), choices.end(), *v) == choices.end()) {
       const std::string near = nearest(*v, choices);
       return usage_error("{}: {} = \"{}\": expected one of {}{} ({})", given.origin, field.key, *v,
@@ -124,7 +132,7 @@ Status parse_assignment(std::string_view text, ConfigValues& values) {
   const std::string_view given = text.substr(equals + 1);
   auto parsed = parse_toml_value(given);
   TomlValue value = parsed.ok() ? std::move(parsed).value() : TomlValue(std::string(given));
-  values[std::string(key)] = {std::move(value), "--set"};
+  values[std::string(key)] = {std::move(value), kAssigned};
   return {};
 }
 

@@ -99,18 +99,20 @@ Result<Next> next_start(const MpirunOptions& first, const std::vector<HostSlots>
 
 }  // namespace
 
-bool can_start_again(ErrorCode code, bool got_on) {
-  switch (code) {
+bool can_start_again(const Error& error, bool got_on) {
+  switch (error.code) {
     case ErrorCode::kPeerLost:
     case ErrorCode::kInternal:
       return true;
     case ErrorCode::kOutOfMemory:
       return got_on;
+    case ErrorCode::kIo:
+      return error.message.find("the GPU failed") !=
+             std::string::npos;  // runtime/cuda/executor.cpp
     case ErrorCode::kUsage:
     case ErrorCode::kBadInput:
     case ErrorCode::kMismatch:
     case ErrorCode::kNonFinite:
-    case ErrorCode::kIo:
     case ErrorCode::kInterrupted:
       return false;
   }
@@ -182,7 +184,7 @@ Status run_with_restarts(MpirunOptions options, const std::vector<std::string>& 
     const Error error = end.said ? Error{end.error->code, ""} : *end.error;
     const std::int64_t newest = newest_step(folder);
     const bool got_on = newest > before;
-    if (stop_was_asked() || !can_start_again(error.code, got_on)) return error;
+    if (stop_was_asked() || !can_start_again(*end.error, got_on)) return error;
     in_vain = got_on ? 0 : in_vain + 1;
     if (used == restarts || in_vain == kMostInVain) {
       log_info("not started again: {}",

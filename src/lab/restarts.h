@@ -13,11 +13,11 @@
 
 namespace quintet {
 
-// Whether starting again can help: after a loss; after an error inside, which may be a device's or
-// a library's; where memory was refused to a run that had been getting on. Not where the same would
-// happen again (settings, damaged files, a loss that is no number, a full disk), nor when asked to
-// stop.
-bool can_start_again(ErrorCode code, bool got_on);
+// Whether starting again can help: after a loss; after a GPU's failure; after an error inside,
+// which may be a library's; where memory was refused to a run that had been getting on. Not where
+// the same would happen again (settings, damaged files, a loss that is no number, a full disk), nor
+// when asked to stop.
+bool can_start_again(const Error& error, bool got_on);
 
 // The most ranks, `most` at most, that the run's layout (tp x pp) and this global batch allow.
 Result<std::int64_t> ranks_that_fit(const RunConfig& config, std::int64_t global_batch,

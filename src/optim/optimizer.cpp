@@ -45,8 +45,12 @@ constexpr std::int64_t kOffloadedPiece = std::int64_t{1} << 24;
 class UpdateEmitter {
  public:
   UpdateEmitter(Program& program, const OptimizerConfig& config,
-                const std::vector<std::int32_t>& world)
-      : program_(program), b_(program), config_(config), world_(program.group_of("world", world)) {
+                const std::vector<std::int32_t>& world, bool limited)
+      : program_(program),
+        b_(program),
+        config_(config),
+        world_(program.group_of("world", world)),
+        limited_(limited) {
     b_.tag =
         Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
   }
@@ -54,6 +58,7 @@ class UpdateEmitter {
   void emit() {
     StepIo& io = program_.io;
     io.learning_rate = add("learning_rate", Shape{1}, Storage::kIo);
+    if (limited_) io.limits = add("limits", Shape{2}, Storage::kIo);
     io.grad_norm = add("grad_norm", Shape{1}, Storage::kIo);
     emit_scale();
     for (Shard& shard : program_.shards) {
@@ -147,8 +152,10 @@ class UpdateEmitter {
     }
     b_.tag.unit = -1;
     all_reduce(total, world_);
+    std::vector<TensorId> inputs = {total};
+    if (limited_) inputs.insert(inputs.end(), {program_.io.loss, program_.io.limits});
     scale_ = b_.emit("update", OpKind::kUpdateScale,
-                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, {total},
+                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, inputs,
                      {program_.io.grad_norm, kCreate})[update_scale::kScale];
   }
 
@@ -238,14 +245,15 @@ class UpdateEmitter {
   Builder b_;
   const OptimizerConfig& config_;
   const std::int32_t world_;
+  const bool limited_;
   TensorId scale_ = kNone;
 };
 
 }  // namespace
 
 void emit_update(Program& program, const OptimizerConfig& config,
-                 const std::vector<std::int32_t>& world) {
-  UpdateEmitter(program, config, world).emit();
+                 const std::vector<std::int32_t>& world, bool limited) {
+  UpdateEmitter(program, config, world, limited).emit();
 }
 
 }  // namespace quintet

@@ -28,8 +28,8 @@ struct OptimizerConfig {
 // Appends the update of a program's shards: adds io.learning_rate and io.grad_norm, the optimizer's
 // state as resident tensors, and the ops. The master weights are the float32 working copy itself,
 // or a tensor of their own where the working copy is bf16. `world` are all ranks: the gradient's
-// norm is taken over the whole model.
+// norm is taken over the whole model. `limited` adds io.limits: a step above them updates nothing.
 void emit_update(Program& program, const OptimizerConfig& config,
-                 const std::vector<std::int32_t>& world);
+                 const std::vector<std::int32_t>& world, bool limited = false);
 
 }  // namespace quintet

@@ -95,6 +95,7 @@ struct StepIo {
   TensorId labels = kNone;         // i32 [b, t], below zero: does not count
   TensorId step = kNone;           // i64 [1], from 1
   TensorId learning_rate = kNone;  // f32 [1]
+  TensorId limits = kNone;         // f32 [2]: loss and gradient norm above which nothing is updated
 
   TensorId loss =
       kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step

@@ -62,6 +62,41 @@ Result<std::optional<CheckpointManifest>> manifest_of(const Path& folder) {
   return std::optional(std::move(manifest));
 }
 
+bool read_numbers(const Json& json, const char* key, std::vector<double>& values) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_array()) return false;
+  for (const Json& value : json[key]) {
+    if (!value.is_number()) return false;
+    values.push_back(value.get<double>());
+  }
+  return true;
+}
+
+// What states without spikes do not have. False where it makes no sense.
+bool read_spikes(const Json& json, RunPosition& position) {
+  if (json.contains("recent")) {
+    RecentSteps& recent = position.recent;
+    if (!read_numbers(json["recent"], "losses", recent.losses) ||
+        !read_numbers(json["recent"], "norms", recent.norms) ||
+        recent.losses.size() != recent.norms.size())
+      return false;
+  }
+  position.spikes = integer_in(json, "spikes", 0);
+  if (position.spikes < 0) return false;
+  if (!json.contains("skipped")) return true;
+  if (!json["skipped"].is_array()) return false;
+  for (const Json& entry : json["skipped"]) {
+    if (!entry.is_object() || !entry.contains("why") || !entry["why"].is_string()) return false;
+    const SkippedSamples skipped{{integer_in(entry, "begin", -1), integer_in(entry, "end", -1)},
+                                 integer_in(entry, "step", -1),
+                                 entry["why"].get<std::string>()};
+    if (skipped.samples.begin < 0 || skipped.samples.end <= skipped.samples.begin ||
+        skipped.step < 0)
+      return false;
+    position.skipped.push_back(skipped);
+  }
+  return true;
+}
+
 Status check_blocks(TensorFiles& files, const CheckpointManifest& manifest) {
   std::map<std::string, std::vector<std::uint64_t>> sums;
   for (const auto& [name, tensor] : files.tensors()) {
@@ -111,19 +146,34 @@ Path set_aside_path(const Path& run_folder, const std::string& why, std::int64_t
 
 Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
   QT_ASSIGN(const Json json, state_in(checkpoint.folder));
-  RunPosition position{integer_in(json, "step", -1), integer_in(json, "samples", -1), {}};
+  RunPosition position;
+  position.step = integer_in(json, "step", -1);
+  position.samples = integer_in(json, "samples", -1);
   if (position.step != checkpoint.step) {
     return bad_input("{}: not the state of a run at step {}",
                      (checkpoint.folder / "state.json").string(), checkpoint.step);
   }
   if (const double loss = number_in(json, "validation", NAN); std::isfinite(loss))
     position.validation = loss;
+  if (!read_spikes(json, position)) {
+    return bad_input("{}: what it says of spikes and skipped samples cannot be",
+                     (checkpoint.folder / "state.json").string());
+  }
   return position;
 }
 
 std::string position_to_text(const RunPosition& position) {
   Json json = {{"format", kFormat}, {"step", position.step}, {"samples", position.samples}};
   if (position.validation) json["validation"] = *position.validation;
+  if (!position.recent.losses.empty())
+    json["recent"] = {{"losses", position.recent.losses}, {"norms", position.recent.norms}};
+  if (position.spikes > 0) json["spikes"] = position.spikes;
+  for (const SkippedSamples& skipped : position.skipped) {
+    json["skipped"].push_back({{"begin", skipped.samples.begin},
+                               {"end", skipped.samples.end},
+                               {"step", skipped.step},
+                               {"why", skipped.why}});
+  }
   return to_text(json, 2) + "\n";
 }
 

@@ -13,6 +13,8 @@
 #include "base/tensor_files.h"
 #include "train/checkpoint_manifest.h"
 #include "train/model_state.h"
+#include "train/sample_order.h"
+#include "train/spikes.h"
 
 namespace quintet {
 
@@ -26,6 +28,9 @@ struct RunPosition {
   std::int64_t step = 0;             // finished steps
   std::int64_t samples = 0;          // the number of the next sample
   std::optional<double> validation;  // the loss on held-out data at this step, if it was measured
+  RecentSteps recent = {};           // where spikes are looked for (spikes.h)
+  std::int64_t spikes = 0;           // that were skipped or rewound so far
+  std::vector<SkippedSamples> skipped = {};  // the latest last
 };
 
 Path checkpoints_folder(const Path& run_folder);

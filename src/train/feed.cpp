@@ -41,13 +41,15 @@ Status feed(Executor& executor, std::int32_t index, const Batch& batch,
   return {};
 }
 
-Status start_step(Executor& executor, std::int64_t step, double learning_rate) {
+Status start_step(Executor& executor, std::int64_t step, double learning_rate,
+                  std::array<float, 2> limits) {
   const StepIo& io = executor.program().io;
   executor.write_all<std::int64_t>(io.step, std::span(&step, 1));
   if (io.learning_rate != kNone) {
     const auto rate = static_cast<float>(learning_rate);
     executor.write_all<float>(io.learning_rate, std::span(&rate, 1));
   }
+  if (io.limits != kNone) executor.write_all<float>(io.limits, limits);
   return executor.run();
 }
 

@@ -1,6 +1,9 @@
 // Puts a batch where a step's program expects it.
 #pragma once
 
+#include <array>
+#include <cmath>
+
 #include "base/result.h"
 #include "data/batch.h"
 #include "runtime/executor.h"
@@ -19,7 +22,9 @@ struct StepResult {
 };
 // Starts one step on what was fed. Where the executor runs beside the host, the next step may be
 // fed before this one is finished.
-Status start_step(Executor& executor, std::int64_t step, double learning_rate);
+// `limits`: of loss and gradient norm, where the program has them.
+Status start_step(Executor& executor, std::int64_t step, double learning_rate,
+                  std::array<float, 2> limits = {INFINITY, INFINITY});
 // Waits until it is done.
 Result<StepResult> finish_step(Executor& executor);
 // Both.

@@ -27,10 +27,30 @@ Order read_order() {
   return order;
 }
 
+const Order& the_order() {
+  static const Order order = read_order();
+  return order;
+}
+
 }  // namespace
 
+bool data_fault(const char* kind, std::int64_t first_sample, std::int64_t global_batch) {
+  return the_order().kind == kind && first_sample / global_batch + 1 == the_order().step;
+}
+
+void scramble(Batch& batch, std::int64_t first_sample, std::int64_t vocabulary) {
+  for (std::size_t i = 0; i < batch.labels.size(); ++i) {
+    if (batch.labels[i] < 0) continue;
+    auto mixed = static_cast<std::uint64_t>(first_sample * batch.target_length) + i;
+    mixed = (mixed ^ (mixed >> 31)) * 0x9E3779B97F4A7C15u;
+    mixed = (mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9u;
+    batch.labels[i] =
+        static_cast<std::int32_t>((mixed >> 33) % static_cast<std::uint64_t>(vocabulary));
+  }
+}
+
 void inject_fault(std::int32_t rank, std::int64_t step) {
-  static const Order order = read_order();
+  const Order& order = the_order();
   if (rank != order.rank || step != order.step) return;
   if (!order.once.empty()) {
     const int file = ::open(order.once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);

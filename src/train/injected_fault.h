@@ -7,9 +7,19 @@
 
 #include <cstdint>
 
+#include "data/batch.h"
+
+//
+// QUINTET_FAULT = "noise -1 BATCH" is about data, and so the same under every layout: the labels of
+// that batch (from 1, of the global batch's size) are random words. "nan -1 BATCH": its loss is
+// reported as NaN.
 namespace quintet {
 
 // Does nothing unless the variable is set and names this rank and step.
 void inject_fault(std::int32_t rank, std::int64_t step);
+// Does `kind` happen to the global batch that begins with this sample?
+bool data_fault(const char* kind, std::int64_t first_sample, std::int64_t global_batch);
+// Random labels for a micro-batch whose first sample this is.
+void scramble(Batch& batch, std::int64_t first_sample, std::int64_t vocabulary);
 
 }  // namespace quintet

@@ -38,17 +38,20 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
 }
 
 Status MetricsFile::append(const StepMetrics& m) {
-  const Json line = {{"step", m.step},
-                     {"loss", m.loss},
-                     {"z_loss", m.z_loss},
-                     {"grad_norm", m.grad_norm},
-                     {"lr", m.learning_rate},
-                     {"seconds", m.seconds},
-                     {"data_seconds", m.data_seconds},
-                     {"tokens_per_second", m.tokens / m.seconds},
-                     {"tflops", m.flops / m.seconds * 1e-12},
-                     {"source_fill", m.source_fill},
-                     {"target_fill", m.target_fill}};
+  Json line = {{"step", m.step},
+               {"loss", m.loss},
+               {"z_loss", m.z_loss},
+               {"grad_norm", m.grad_norm},
+               {"lr", m.learning_rate},
+               {"seconds", m.seconds},
+               {"data_seconds", m.data_seconds},
+               {"tokens_per_second", m.tokens / m.seconds},
+               {"tflops", m.flops / m.seconds * 1e-12},
+               {"source_fill", m.source_fill},
+               {"target_fill", m.target_fill}};
+  line["samples"] = m.samples;
+  if (m.skipped) line["skipped"] = true;
+  if (m.rewound_from > 0) line["rewound_from"] = m.rewound_from;
   const std::string text = to_text(line) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {

@@ -20,6 +20,9 @@ struct StepMetrics {
   double flops = 0;         // matrix products, without recomputation
   // Share of the places that hold text, and not padding, in the batches of the rank that reports.
   double source_fill = 1, target_fill = 1;
+  std::int64_t samples = 0;       // the number of the next sample
+  bool skipped = false;           // nothing was updated
+  std::int64_t rewound_from = 0;  // the step of a spike before which the run went back to this one
 };
 
 // Appends to <folder>/metrics.jsonl. On resume, lines of steps that will be run again are dropped

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "data/corpus/manifest.h"
 #include "parallel/communicator.h"
+#include "train/sample_order.h"
 
 namespace quintet {
 
@@ -59,6 +60,25 @@ void TrainSection::list(FieldList& fields) {
   fields.add("max_hours", max_hours,
              "hours after which the run saves and stops (exit code 130), to be resumed; 0: none",
              at_least(0));
+  fields.add("on_spike", on_spike,
+             "what follows when the loss or the gradient norm of a step jumps: stop (exit code 5); "
+             "skip: nothing is updated in that step; rewind: back to the newest checkpoint, and on "
+             "with the batches after the spike. What is not finite counts as a spike; with none it "
+             "stops the run and nothing else does",
+             one_of({"none", "stop", "skip", "rewind"}));
+  fields.add("spike_loss", spike_loss,
+             "a loss so many times the median of the steps before is a spike; 0: not looked at",
+             between(0, 1e6));
+  fields.add("spike_norm", spike_norm, "the same for the gradient norm", between(0, 1e6));
+  fields.add("spike_window", spike_window,
+             "steps that the median is taken over; before there are as many nothing is a spike",
+             between(1, 10000));
+  fields.add("spike_limit", spike_limit,
+             "spikes that a run skips or rewinds, after which it stops; 0: any number",
+             at_least(0));
+  fields.add("skip_batches", skip_batches,
+             "batches that are not trained on, \"57\" or \"57, 60-64\": batch 1 holds the data's "
+             "first batch.global sequences");
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -236,6 +256,18 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
   return {};
 }
 
+// Whether there is something to go back to, and to skip.
+Status check_spike_keys(const RunConfig& config, const StepOptions& options) {
+  QT_TRY(parse_batches(config.train.skip_batches, options.global_batch()));
+  if (config.train.on_spike != "rewind") return {};
+  if (config.output.folder.empty() || !config.output.checkpoints || config.output.save_every == 0) {
+    return usage_error(
+        "train.on_spike = \"rewind\" goes back to checkpoints: set output.folder and "
+        "output.save_every, or train.on_spike = \"skip\"");
+  }
+  return {};
+}
+
 // What no index inside a step can count is refused before anything is compiled for it.
 Status check_sizes(const StepOptions& options) {
   const std::int64_t tokens =
@@ -289,6 +321,8 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   options.target.threads =
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
   QT_TRY(validate(options));
+  options.limited = config.train.on_spike == "skip";
+  QT_TRY(check_spike_keys(config, options));
   return options;
 }
 

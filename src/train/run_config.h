@@ -43,6 +43,12 @@ struct TrainSection {
   bool graph = true;
   std::int64_t threads = 0;
   double max_hours = 0;
+  std::string on_spike = "none";
+  double spike_loss = 2;
+  double spike_norm = 10;
+  std::int64_t spike_window = 50;
+  std::int64_t spike_limit = 10;
+  std::string skip_batches;
   void list(FieldList& fields);
 };
 

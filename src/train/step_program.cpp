@@ -90,7 +90,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
   if (options.update) {
     std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
     std::iota(world.begin(), world.end(), 0);
-    emit_update(program, options.optimizer, world);
+    emit_update(program, options.optimizer, world, options.limited);
     gather_updated_parameters(program);
     offload(program, options.optimizer.offload);
   } else {

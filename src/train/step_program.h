@@ -25,7 +25,8 @@ struct StepOptions {
   std::int32_t accumulate = 1;  // micro-batches a step, on each rank
   ModelOptions options;
   Recompute recompute = Recompute::kNone;
-  bool update = true;  // without it the step ends with the gradients, and they are its results
+  bool update = true;    // without it the step ends with the gradients, and they are its results
+  bool limited = false;  // whether a step above io.limits updates nothing
   OptimizerConfig optimizer;
   LayoutConfig layout;
   Grid grid;

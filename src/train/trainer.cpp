@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/caught.h"
 #include "base/clock.h"
@@ -25,7 +26,9 @@
 #include "train/model_state.h"
 #include "train/run_folder.h"
 #include "train/run_signals.h"
+#include "train/sample_order.h"
 #include "train/saver.h"
+#include "train/spikes.h"
 
 namespace quintet {
 namespace {
@@ -83,16 +86,19 @@ Result<RunPosition> starting_position(const OutputSection& output, World& world,
   return position;
 }
 
-Error not_finite(std::int64_t step, const StepResult& result, const OutputSection& output) {
+// `why`: what is wrong with the step.
+Error stopped_by(const std::string& why, std::int64_t step, std::int64_t batch,
+                 const OutputSection& output) {
   const auto newest = output.folder.empty() ? std::nullopt : newest_checkpoint(output.folder);
   return make_error(ErrorCode::kNonFinite,
-                    "step {}: loss {}, gradient norm {}: not finite. The weights were not updated "
-                    "and nothing was saved; {}. "
-                    "A lower schedule.peak, a longer schedule.warmup_steps or optimizer.clip_norm "
-                    "= 1 usually helps",
-                    step, result.loss, result.grad_norm,
+                    "step {}: {}. Nothing was saved after it; {}. A lower schedule.peak, a longer "
+                    "schedule.warmup_steps or optimizer.clip_norm = 1 usually helps; "
+                    "train.skip_batches={} leaves "
+                    "this step's batch out",
+                    step, why,
                     newest ? fmt::format("the newest checkpoint is step {}", newest->step)
-                           : "there is no checkpoint");
+                           : "there is no checkpoint",
+                    batch);
 }
 
 // A trace that cannot be made is better known before the first step than after the last traced one.
@@ -169,8 +175,12 @@ class Run {
   Status prepare();
   Status train_steps();
   Status train_step(std::int64_t step);
+  Status start_feeding();
   Status feed_step();
-  Status save(std::int64_t step, bool due, bool last);
+  Status handle_spike(const std::string& why, std::int64_t step, std::int64_t begin);
+  Status rewind(const std::string& why, std::int64_t step, std::int64_t next_sample);
+  void advance(std::int64_t step, std::int64_t begin, const char* skipped);
+  Status save(bool due, bool last);
   Result<TrainResult> finish();
   void doing(const char* what, bool waiting = false) {
     watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
@@ -194,7 +204,16 @@ class Run {
   std::unique_ptr<Executor> executor_;
   Data data_;
   std::optional<ModelState> state_;
-  RunPosition start_;
+  RunPosition start_;     // of this process
+  RunPosition position_;  // now
+  SpikeOptions spike_options_;
+  SpikeWatch spikes_;
+  std::vector<SampleRange> left_out_;  // on request
+  SampleOrder order_;                  // of the samples from the step after feeding_since_ on
+  std::int64_t feeding_since_ = 0, fed_batches_ = 0;
+  std::int64_t rewound_from_ = 0;  // until the next step is reported
+  bool rewound_ = false;           // in the step at hand
+  Batch scrambled_;                // a fault on order
   std::optional<MetricsFile> metrics_file_;
   std::optional<Ledger> ledger_;
   std::optional<Saver> saver_;
@@ -234,6 +253,11 @@ Status Run::prepare() {
   state_.emplace(*executor_, world_, options_.model);
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
+  position_ = start_;
+  spike_options_ = {on_spike_named(config_.train.on_spike), config_.train.spike_loss,
+                    config_.train.spike_norm, config_.train.spike_window};
+  spikes_ = SpikeWatch(spike_options_, start_.recent);
+  QT_ASSIGN(left_out_, parse_batches(config_.train.skip_batches, options_.global_batch()));
   if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
   if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
@@ -252,8 +276,18 @@ Status Run::prepare() {
     progress_.emplace(config_.train.steps, config_.output.log_every,
                       static_cast<double>(plan_.arena_bytes));
   }
-  const std::int64_t needed =
-      start_.samples + (config_.train.steps - start_.step) * options_.global_batch();
+  result_.optimal_loss = data_.optimal_loss;
+  return start_feeding();
+}
+
+// Samples from the position on, but for those that are to be left out.
+Status Run::start_feeding() {
+  const BatchPlan plan = options_.batches();
+  order_ = SampleOrder(position_.samples, plan.global_batch(), left_out_);
+  feeding_since_ = position_.step;
+  fed_batches_ = 0;
+  const std::int64_t steps = config_.train.steps - position_.step;
+  const std::int64_t needed = steps > 0 ? order_.begin_of(steps - 1) + plan.global_batch() : 0;
   if (needed > data_.source->samples()) {
     return usage_error(
         "data.mixture is used up after {} samples, and {} steps take {}; lower train.steps, or "
@@ -262,22 +296,29 @@ Status Run::prepare() {
   }
   batches_.emplace(
       *data_.source,
-      [share = options_.batches(), dp = program_.place.dp, first = start_.samples](std::int64_t n) {
-        return first + share.first_sample_of(n, dp);
+      [plan, order = order_, dp = program_.place.dp](std::int64_t n) {
+        return order.begin_of(n / plan.accumulate) + plan.first_sample(0, n % plan.accumulate, dp);
       },
       PrefetchOptions{options_.batch.micro_batch, options_.batch.source, options_.batch.target,
                       kDataThreads, static_cast<int>(config_.data.prefetch)});
-  result_.optimal_loss = data_.optimal_loss;
   return {};
 }
 
 Status Run::feed_step() {
   doing("waiting for data");
   filled_ = {};
+  const BatchPlan plan = options_.batches();
   for (std::int32_t m = 0; m < options_.accumulate; ++m) {
     auto made = batches_->next();
     QT_TRY(mapped_files_are_whole());  // else it was made from zeros
     QT_ASSIGN(const Batch* batch, std::move(made));
+    const std::int64_t begin = order_.begin_of(fed_batches_++ / plan.accumulate);
+    if (data_fault("noise", begin, plan.global_batch())) {
+      scrambled_ = *batch;
+      scramble(scrambled_, begin + plan.first_sample(0, m, program_.place.dp),
+               options_.model.vocab_size);
+      batch = &scrambled_;
+    }
     QT_TRY(feed(*executor_, m, *batch, options_));
     filled_.add(*batch);
   }
@@ -288,10 +329,12 @@ Status Run::train_steps() {
   const double asked = now();
   if (start_.step < config_.train.steps) fed_ = feed_step();
   waited_ = now() - asked;
-  for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
+  while (position_.step < config_.train.steps) {
+    const std::int64_t step = position_.step + 1;
     if (step == start_.step + 1 && agree_on_request(world_, false) == Request::kStop)
       return make_error(ErrorCode::kInterrupted, "stopped before step {}", step);
     QT_TRY(train_step(step));
+    if (std::exchange(rewound_, false)) continue;
 
     // Saves when due, at the end, and when any rank was asked to.
     const bool last = step == config_.train.steps;
@@ -301,7 +344,7 @@ Status Run::train_steps() {
         agree_on_request(world_, config_.train.max_hours > 0 && hours >= config_.train.max_hours);
     const bool stop = request == Request::kStop || request == Request::kTimeUp;
     const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
-    QT_TRY(save(step, last || due || request != Request::kNothing, last || stop));
+    QT_TRY(save(last || due || request != Request::kNothing, last || stop));
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
@@ -326,18 +369,21 @@ Status Run::train_step(std::int64_t step) {
   watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
   inject_fault(world_.rank(), step);
   executor_->measure_ops(wants_ops);
-  QT_TRY(start_step(*executor_, step, rate));
+  const SpikeWatch::Limits limits = spikes_.limits();
+  QT_TRY(start_step(*executor_, step, rate, {limits.loss, limits.norm}));
   // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
   // so is the next step's. On the CPU this one is over by now.
   const double started = now();
   if (step < config_.train.steps) fed_ = feed_step();
   const double feeding = executor_->runs_beside_host() ? 0 : now() - started;
   watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
-  QT_ASSIGN(const StepResult outcome, finish_step(*executor_));
-  if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
-    doing("saving a checkpoint");
-    saver_->complete();
-    return not_finite(step, outcome, config_.output);
+  QT_ASSIGN(StepResult outcome, finish_step(*executor_));
+  const std::int64_t begin = order_.begin_of(step - feeding_since_ - 1);
+  if (data_fault("nan", begin, options_.global_batch())) outcome.loss = NAN;
+  const std::string spike = spikes_.spike(outcome.loss, outcome.grad_norm);
+  if (!spike.empty()) {
+    QT_TRY(handle_spike(spike, step, begin));
+    if (rewound_) return {};
   }
   const double ran = now() - began - feeding;
   comparing();
@@ -358,11 +404,18 @@ Status Run::train_step(std::int64_t step) {
                             tokens,
                             flops,
                             BatchFill::share(fill.source, fill.source_places),
-                            BatchFill::share(fill.target, fill.target_places)};
+                            BatchFill::share(fill.target, fill.target_places),
+                            begin + options_.global_batch(),
+                            !spike.empty(),
+                            std::exchange(rewound_from_, 0)};
   waited_ = feeding;
-  if (progress_) progress_->step(metrics);
+  advance(step, begin, spike.empty() ? nullptr : "spike");
   if (metrics_file_) QT_TRY(metrics_file_->append(metrics));
   result_.steps = step;
+  if (!spike.empty()) return {};
+  if (progress_) progress_->step(metrics);
+  spikes_.note(outcome.loss, outcome.grad_norm);
+  position_.recent = spikes_.recent();
   if (step > config_.train.steps - std::max<std::int64_t>(config_.train.steps / 10, 1)) {
     tail_loss_ += outcome.loss;
     ++tail_steps_;
@@ -370,10 +423,76 @@ Status Run::train_step(std::int64_t step) {
   return {};
 }
 
-Status Run::save(std::int64_t step, bool due, bool last) {
+// The step is done, on the batch that begins here; `skipped`: without an effect, and why.
+void Run::advance(std::int64_t step, std::int64_t begin, const char* skipped) {
+  const auto leave_out = [&](SampleRange samples, const char* why) {
+    position_.skipped.push_back({samples, step, why});
+    if (reports_)
+      log_info("step {}: samples {} to {} are left out ({})", step, samples.begin, samples.end - 1,
+               why);
+  };
+  if (begin > position_.samples) leave_out({position_.samples, begin}, "asked");
+  position_.step = step;
+  position_.samples = begin + options_.global_batch();
+  if (skipped != nullptr) leave_out({begin, position_.samples}, skipped);
+}
+
+// Ends the run, goes back, or lets the step count as one without an update.
+Status Run::handle_spike(const std::string& why, std::int64_t step, std::int64_t begin) {
+  doing("saving a checkpoint");
+  const auto stop = [&](const std::string& reason) {
+    saver_->complete();
+    return stopped_by(reason, step, begin / options_.global_batch() + 1, config_.output);
+  };
+  const OnSpike action = spike_options_.action;
+  if (action == OnSpike::kNothing) return stop(why);
+  if (action == OnSpike::kStop) return stop(why + " (train.on_spike = stop)");
+  const std::int64_t most = config_.train.spike_limit;
+  if (most > 0 && position_.spikes >= most) {
+    return stop(fmt::format("{}, after {} spike{} before it (train.spike_limit)", why, most,
+                            most == 1 ? "" : "s"));
+  }
+  if (action == OnSpike::kRewind) return rewind(why, step, begin + options_.global_batch());
+  ++position_.spikes;
+  if (reports_) log_warning("step {}: {}: skipped, nothing was updated", step, why);
+  return {};
+}
+
+// To the newest checkpoint, and on from `next_sample`.
+Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_sample) {
+  saver_->complete();
+  doing("going back to the newest checkpoint");
+  RunPosition position;
+  QT_ASSIGN(const auto loaded, load_newest(config_.output.folder, world_, *state_, position));
+  if (!loaded) {
+    return stopped_by(why + ", and there is nothing to go back to", step,
+                      next_sample / options_.global_batch(), config_.output);
+  }
+  if (reports_) {
+    log_warning("step {}: {}: back to the checkpoint of step {}, without samples {} to {}", step,
+                why, position.step, position.samples, next_sample - 1);
+  }
+  position.skipped.push_back({{position.samples, next_sample}, step, "rewind"});
+  position.samples = next_sample;
+  position.spikes = position_.spikes + 1;
+  position_ = std::move(position);
+  spikes_ = SpikeWatch(spike_options_, position_.recent);
+  rewound_ = true;
+  rewound_from_ = step;
+  if (metrics_file_) {
+    QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, position_.step));
+  }
+  watchdog_.end_step();
+  QT_TRY(start_feeding());
+  const double asked = now();
+  fed_ = feed_step();
+  waited_ = now() - asked;
+  return {};
+}
+
+Status Run::save(bool due, bool last) {
   if (due) doing("saving a checkpoint");
-  return saver_->after_step(
-      {step, start_.samples + (step - start_.step) * options_.global_batch(), {}}, due, last);
+  return saver_->after_step(position_, due, last);
 }
 
 Result<TrainResult> Run::finish() {

@@ -68,12 +68,18 @@ TEST(Hosts, ThatDoNotAnswerAreFound) {
 
 TEST(Restarts, MendWhatMayBeMended) {
   for (const ErrorCode code : {ErrorCode::kPeerLost, ErrorCode::kInternal})
-    EXPECT_TRUE(can_start_again(code, false));
-  EXPECT_TRUE(can_start_again(ErrorCode::kOutOfMemory, true));
-  EXPECT_FALSE(can_start_again(ErrorCode::kOutOfMemory, false));
+    EXPECT_TRUE(can_start_again({code, ""}, false));
+  EXPECT_TRUE(can_start_again({ErrorCode::kOutOfMemory, ""}, true));
+  EXPECT_FALSE(can_start_again({ErrorCode::kOutOfMemory, ""}, false));
   for (const ErrorCode code : {ErrorCode::kUsage, ErrorCode::kBadInput, ErrorCode::kMismatch,
                                ErrorCode::kNonFinite, ErrorCode::kIo, ErrorCode::kInterrupted})
-    EXPECT_FALSE(can_start_again(code, true));
+    EXPECT_FALSE(can_start_again({code, ""}, true));
+}
+
+TEST(Restarts, MendAGpuThatFailed) {
+  EXPECT_TRUE(
+      can_start_again({ErrorCode::kIo, "rank 3 failed in step 7: the GPU failed: ..."}, false));
+  EXPECT_FALSE(can_start_again({ErrorCode::kIo, "/runs/x: No space left on device"}, true));
 }
 
 TEST(Restarts, WaitLongerAndLonger) {

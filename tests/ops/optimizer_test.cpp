@@ -41,6 +41,26 @@ TEST(UpdateScale, ClipsAndPoisons) {
   }
 }
 
+TEST(UpdateScale, LeavesStepsAboveTheLimitsAlone) {
+  const auto scale = [](double loss, double loss_limit, double norm_limit) {
+    return run_op({"update_scale",
+                   OpKind::kUpdateScale,
+                   UpdateScaleAttrs{1},
+                   {{Shape{2}, DType::kF32, {9, 16}},
+                    {Shape{2}, DType::kF32, {loss, 7}},
+                    {Shape{2}, DType::kF32, {loss_limit, norm_limit}}},
+                   {kMake, kMake},
+                   {}})[1]
+        .at(0);
+  };
+  EXPECT_NEAR(scale(3, 3, 5), 0.2, 1e-6);
+  EXPECT_NEAR(scale(3, INFINITY, INFINITY), 0.2, 1e-6);
+  EXPECT_TRUE(std::isnan(scale(3.001, 3, 5)));
+  EXPECT_TRUE(std::isnan(scale(3, 3, 4.999)));
+  EXPECT_TRUE(std::isnan(scale(NAN, INFINITY, INFINITY)));
+  EXPECT_TRUE(std::isnan(scale(INFINITY, INFINITY, INFINITY)));
+}
+
 class AdamWTest : public ::testing::TestWithParam<std::tuple<DType, bool>> {};
 
 TEST_P(AdamWTest, MatchesTheFormula) {

@@ -26,7 +26,9 @@ const OpDecl kSumDecl = {
 const OpDecl kUpdateScaleDecl = {
     .kind = OpKind::kUpdateScale,
     .name = "update_scale",
-    .infer = [](const OpView&) -> std::vector<TensorSpec> {
+    .infer = [](const OpView& v) -> std::vector<TensorSpec> {
+      QT_CHECK(v.has_in(update_scale::kLoss) == v.has_in(update_scale::kLimits),
+               "limits without a loss, or a loss without limits");
       return {{"norm", Shape{1}, DType::kF32}, {"scale", Shape{1}, DType::kF32}};
     },
 };

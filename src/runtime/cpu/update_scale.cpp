@@ -48,6 +48,12 @@ void update_scale(const OpContext& op) {
   const float clip = op.attrs<UpdateScaleAttrs>().clip_norm;
   float scale = clip > 0 ? std::min(1.0f, clip / (norm + 1e-6f)) : 1.0f;
   if (!std::isfinite(norm)) scale = std::numeric_limits<float>::quiet_NaN();
+  if (op.has_in(update_scale::kLimits)) {
+    const float loss = *op.in_data<float>(update_scale::kLoss);
+    const auto* limits = op.in_data<float>(update_scale::kLimits);
+    if (!std::isfinite(loss) || loss > limits[0] || norm > limits[1])
+      scale = std::numeric_limits<float>::quiet_NaN();
+  }
   *op.out_data<float>(update_scale::kNorm) = norm;
   *op.out_data<float>(update_scale::kScale) = scale;
 }

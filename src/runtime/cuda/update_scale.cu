@@ -50,7 +50,9 @@ __global__ void sum_kernel(const T* x, std::int64_t count, float* sum) {
   if (threadIdx.x == 0) *sum = static_cast<float>(total);
 }
 
-__global__ void scale_kernel(const float* squares, std::int64_t count, float clip, float* norm_out,
+// Without limits, `loss` and `limits` are null.
+__global__ void scale_kernel(const float* squares, std::int64_t count, float clip,
+                             const float* loss, const float* limits, float* norm_out,
                              float* scale_out) {
   __shared__ double shared[kThreads / 32];
   double total = 0;
@@ -60,7 +62,9 @@ __global__ void scale_kernel(const float* squares, std::int64_t count, float cli
   if (threadIdx.x != 0) return;
   const auto norm = static_cast<float>(sqrt(total));
   float scale = clip > 0 ? fminf(1.0f, clip / (norm + 1e-6f)) : 1.0f;
-  if (!isfinite(norm)) scale = __int_as_float(0x7fc00000);
+  bool leave = !isfinite(norm);
+  if (limits != nullptr) leave = leave || !isfinite(*loss) || *loss > limits[0] || norm > limits[1];
+  if (leave) scale = __int_as_float(0x7fc00000);
   *norm_out = norm;
   *scale_out = scale;
 }
@@ -92,7 +96,8 @@ void sum(const OpContext& op) {
 void update_scale(const OpContext& op) {
   scale_kernel<<<1, kThreads, 0, op.stream()>>>(
       op.in_data<float>(update_scale::kSquares), op.in(update_scale::kSquares).shape.numel(),
-      op.attrs<UpdateScaleAttrs>().clip_norm, op.out_data<float>(update_scale::kNorm),
+      op.attrs<UpdateScaleAttrs>().clip_norm, op.in_data<float>(update_scale::kLoss),
+      op.in_data<float>(update_scale::kLimits), op.out_data<float>(update_scale::kNorm),
       op.out_data<float>(update_scale::kScale));
   QT_LAUNCHED();
 }
