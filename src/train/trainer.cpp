@@ -26,6 +26,7 @@
 #include "train/run_folder.h"
 #include "train/run_signals.h"
 #include "train/saver.h"
+#include "train/starting_weights.h"
 
 namespace quintet {
 namespace {
@@ -234,7 +235,12 @@ Status Run::prepare() {
   state_.emplace(*executor_, world_, options_.model);
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
-  if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  if (start_.step == 0 && !config_.model.weights.empty()) {
+    QT_TRY(load_starting_weights(config_, options_.model, world_, *state_));
+  } else if (start_.step == 0) {
+    if (reports_) say_if_weights_are_not_used(config_);
+    state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  }
   if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
   }
