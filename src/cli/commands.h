@@ -19,6 +19,7 @@ void add_cluster(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);

@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   add_report(app, action);
   add_plan(app, action);
   add_generate(app, action);
+  add_export(app, action);
   add_inspect(app, action);
   add_verify(app, action);
   add_bench(app, action);

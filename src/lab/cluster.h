@@ -67,6 +67,9 @@ Status enter_node(const Cluster& cluster, int node);
 // What a link carries: bits per second received on one node, sent by another, for about `seconds`.
 Result<double> measure_link(const Cluster& cluster, int from, int to, double seconds = 0.5);
 
+// Whether one node can be reached from another within two seconds.
+bool node_answers(const Cluster& cluster, int from, int to);
+
 struct LinkCheck {
   double asked = 0, measured = 0;  // bits per second
 };

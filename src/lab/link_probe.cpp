@@ -64,6 +64,19 @@ sockaddr_in address_on(const ClusterNode& node) {
 
 }  // namespace
 
+bool node_answers(const Cluster& cluster, int from, int to) {
+  auto made = socket_on(cluster.nodes[static_cast<std::size_t>(from)]);
+  if (!made.ok()) return false;
+  const Socket socket = std::move(made).value();
+  const timeval patience{2, 0};
+  ::setsockopt(socket.file(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  sockaddr_in address = address_on(cluster.nodes[static_cast<std::size_t>(to)]);
+  address.sin_port = htons(9);
+  // Nobody listens there; a node that says so is a node that answers.
+  return ::connect(socket.file(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ||
+         errno == ECONNREFUSED;
+}
+
 Result<double> measure_link(const Cluster& cluster, int from, int to, double seconds) {
   const ClusterNode& receiver = cluster.nodes[static_cast<std::size_t>(to)];
   QT_ASSIGN(Socket listener, socket_on(receiver));

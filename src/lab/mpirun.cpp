@@ -19,6 +19,8 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "lab/cluster.h"
+#include "lab/host_list.h"
+#include "lab/tool.h"
 #include "parallel/outcome.h"
 
 namespace quintet {
@@ -36,29 +38,7 @@ std::string quoted(const std::string& word) {
 std::atomic<int> stops_wanted = 0, saves_wanted = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-class SignalsCounted {
- public:
-  SignalsCounted() {
-    stops_wanted = 0;
-    saves_wanted = 0;
-    struct sigaction action {};
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      action.sa_handler =
-          kSignals[i] == SIGUSR1 ? [](int) { ++saves_wanted; } : [](int) { ++stops_wanted; };
-      ::sigaction(kSignals[i], &action, &before_[i]);
-    }
-  }
-  SignalsCounted(const SignalsCounted&) = delete;
-  SignalsCounted& operator=(const SignalsCounted&) = delete;
-  ~SignalsCounted() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i)
-      ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
+int signals_held = 0;
 
 // An empty file that ranks on this host can leave their outcome in (parallel/outcome.h).
 class OutcomeFile {
@@ -87,14 +67,48 @@ class OutcomeFile {
 
 constexpr double kPollSeconds = 0.05;
 // For mpirun to end after the ranks have said why they do, and again after being asked to.
-constexpr double kPatience = 15;
+constexpr double kPatience = 5;
 
 }  // namespace
 
+LaunchSignals::LaunchSignals() {
+  if (signals_held++ == 0) {
+    stops_wanted = 0;
+    saves_wanted = 0;
+  }
+  struct sigaction action {};
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    action.sa_handler =
+        kSignals[i] == SIGUSR1 ? [](int) { ++saves_wanted; } : [](int) { ++stops_wanted; };
+    ::sigaction(kSignals[i], &action, &before_[i]);
+  }
+}
+
+LaunchSignals::~LaunchSignals() {
+  --signals_held;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+bool stop_was_asked() {
+  return stops_wanted != 0;
+}
+
+bool wait_unless_stopped(double seconds) {
+  const double until = now() + seconds;
+  while (!stop_was_asked() && now() < until) ::usleep(static_cast<useconds_t>(kPollSeconds * 1e6));
+  return !stop_was_asked();
+}
+
 Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
                                              const std::vector<std::string>& arguments) {
+  const auto left_out = [&](const std::string& host) {
+    return std::find(options.left_out.begin(), options.left_out.end(), host) !=
+           options.left_out.end();
+  };
   if (!options.cluster.empty()) {
-    QT_ASSIGN(const Cluster cluster, find_cluster(options.cluster));
+    QT_ASSIGN(Cluster cluster, find_cluster(options.cluster));
+    std::erase_if(cluster.nodes, [&](const ClusterNode& node) { return left_out(node.address); });
+    cluster.spec.nodes = static_cast<int>(cluster.nodes.size());
     return cluster_mpirun_line(cluster, {options.ranks, options.ranks_per_node, options.threads},
                                arguments);
   }
@@ -116,7 +130,11 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
     line.insert(line.end(), words);
   };
   if (::geteuid() == 0) add({"--allow-run-as-root"});
-  if (!options.hosts.empty()) add({"--host", options.hosts});
+  if (!options.hosts.empty()) {
+    QT_ASSIGN(std::vector<HostSlots> hosts, parse_hosts(options.hosts));
+    std::erase_if(hosts, [&](const HostSlots& host) { return left_out(host.name); });
+    add({"--host", hosts_text(hosts)});
+  }
   if (oversubscribed) {
     // Ranks that wait must let others run; binding would pile them up on the same cores.
     add({"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-x",
@@ -196,11 +214,13 @@ int wait_for(pid_t child, const OutcomeFile& outcome) {
 
 CommandEnd run_to_end(const std::vector<std::string>& line, const std::string& log) {
   const OutcomeFile outcome;
-  const SignalsCounted signals;
+  const LaunchSignals signals;
   const pid_t child = start(line, log, outcome);
   if (child < 0) return {io_error("cannot start {}: {}", line[0], std::strerror(errno)), false};
   const int code = wait_for(child, outcome);
   if (code == 0) return {};
+  // Ranks whose launcher was killed, or that wait on a node which is cut off.
+  end_processes_with(kOutcomeVariable, outcome.path());
   // The ranks know the first cause; what mpirun's code says depends on which of them it saw first.
   if (auto said = outcome.read()) return {std::move(said), log.empty()};
   if (code == 127) return {io_error("{} could not be started", line[0]), false};

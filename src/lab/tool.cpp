@@ -111,7 +111,11 @@ Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
 }
 
 void end_marked(const std::string& mark) {
-  const std::string wanted = fmt::format("{}={}", kMark, mark);
+  end_processes_with(kMark, mark);
+}
+
+void end_processes_with(const std::string& name_of_it, const std::string& value) {
+  const std::string wanted = fmt::format("{}={}", name_of_it, value);
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
     const std::string name = entry.path().filename().string();

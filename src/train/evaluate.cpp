@@ -64,6 +64,7 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   RunConfig& run = config.run;
   run.model.name = checkpoint.string();  // its shape, wherever the original was
   run.model.vocabulary = -1;
+  run.model.weights.clear();
   run.output = {};
   run.validate.patience = 0;
   const std::int64_t global =

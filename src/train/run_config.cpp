@@ -8,6 +8,9 @@ namespace quintet {
 
 void ModelSection::list(FieldList& fields) {
   fields.add("name", name, "a preset, a Hugging Face config.json, or a folder with one");
+  fields.add("weights", weights,
+             "folder with trained weights to start from (Hugging Face's, `quintet export`'s, a "
+             "checkpoint); model.name then defaults to it; empty: random weights");
   fields.add("vocabulary", vocabulary,
              "words of embedding and head; -1: what the model's configuration says, 0: as many as "
              "the corpus's tokenizer has, rounded up to a multiple of 128",
@@ -146,6 +149,8 @@ Result<RunConfig> load_run_config(const std::string& file,
   for (const std::string& assignment : assignments) QT_TRY(parse_assignment(assignment, values));
   RunConfig config;
   QT_TRY(apply_config(values, config.fields()));
+  if (!config.model.weights.empty() && !values.contains("model.name"))
+    config.model.name = config.model.weights;
   return config;
 }
 

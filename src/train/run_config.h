@@ -17,6 +17,7 @@ namespace quintet {
 
 struct ModelSection {
   std::string name = "tiny";
+  std::string weights;
   std::int64_t vocabulary = -1;
   double dropout = -1;
   double z_loss = 0;

@@ -22,7 +22,8 @@ bool may_change(const std::string& key) {
   static const std::set<std::string> kFree = {
       "batch.micro_batch", "batch.accumulate",  "batch.global",     "train.steps",
       "train.device",      "train.graph",       "train.threads",    "train.max_hours",
-      "train.recompute",   "optimizer.offload", "model.loss_chunk", "data.prefetch"};
+      "train.recompute",   "optimizer.offload", "model.loss_chunk", "data.prefetch",
+      "model.weights"};
   return kFree.contains(key) || key.rfind("parallel.", 0) == 0 || key.rfind("output.", 0) == 0 ||
          key.rfind("validate.", 0) == 0;
 }

@@ -28,6 +28,7 @@
 #include "train/run_folder.h"
 #include "train/run_signals.h"
 #include "train/saver.h"
+#include "train/starting_weights.h"
 #include "train/validation.h"
 
 namespace quintet {
@@ -255,7 +256,12 @@ Status Run::prepare() {
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
   position_ = start_;
-  if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  if (start_.step == 0 && !config_.model.weights.empty()) {
+    QT_TRY(load_starting_weights(config_, options_.model, world_, *state_));
+  } else if (start_.step == 0) {
+    if (reports_) say_if_weights_are_not_used(config_);
+    state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  }
   if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
   }
