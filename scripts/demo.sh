@@ -38,13 +38,14 @@ quintet sweep -n 4 examples/layouts.toml
 
 # Two nodes with a network of their own where that is allowed (root, iproute2), else two ranks of this machine.
 study=studies/demo.toml
-if $quintet cluster up --name demo --nodes 1 --bandwidth none >/dev/null 2>&1; then
-  $quintet cluster down --name demo >/dev/null
+if quintet cluster up --name demo --nodes 1 --bandwidth none >/dev/null 2>&1; then
+  quintet cluster down --name demo >/dev/null
   say "A study on two emulated nodes: what ZeRO 3 costs on a fast and on a slow network, measured in random order:"
 else
   study=studies/demo-local.toml
   say "A study on two ranks (emulated nodes need root and iproute2): every combination, three times, in random order:"
 fi
-rm -rf build/demo
-$quintet study run $study --out build/demo
-say "Its report, one page for a browser: $($quintet study report build/demo)"
+study_folder="${BUILD:-build}/demo"
+rm -rf "$study_folder"
+quintet study run "$study" --out "$study_folder"
+say "Its report, one page for a browser: $(quintet study report "$study_folder")"

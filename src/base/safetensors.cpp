@@ -256,7 +256,8 @@ std::string safetensors_header(const std::vector<SafetensorsItem>& items,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
   for (const SafetensorsItem& item : items) {
-    const char* dtype = item.dtype == DType::kF32    ? "F32"
+    const char* dtype = item.spelled != nullptr      ? item.spelled
+                        : item.dtype == DType::kF32  ? "F32"
                         : item.dtype == DType::kBF16 ? "BF16"
                         : item.dtype == DType::kI32  ? "I32"
                                                      : "I64";

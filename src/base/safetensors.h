@@ -39,6 +39,8 @@ struct SafetensorsItem {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<std::int64_t> shape;
+  // How the file spells the type, where it is one of the same size that programs do not have: F16.
+  const char* spelled = nullptr;
   std::int64_t bytes() const {
     std::int64_t bytes = size_of(dtype);
     for (const std::int64_t dim : shape) bytes *= dim;

@@ -8,6 +8,7 @@
 
 #include "base/bf16.h"
 #include "base/checksum.h"
+#include "base/fp16.h"
 #include "base/index.h"
 #include "base/json.h"
 #include "base/safetensors.h"
@@ -16,8 +17,17 @@
 namespace quintet {
 namespace {
 
-bool is_wide(const TensorFiles::Tensor& tensor) {
-  return tensor.dtype == "F32";
+bool can_be_read(const std::string& dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
+}
+
+template <class T>
+void widen(const std::byte* from, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<float>(value);
+  }
 }
 
 // "a, b, c and 7 more".
@@ -66,7 +76,11 @@ Result<TensorFiles> TensorFiles::open(const Path& folder, const std::string& ste
   }
   QT_ASSIGN(const std::string text, read_file(index));
   QT_ASSIGN(const auto names, files_of_index(text, index.string()));
-  for (const std::string& name : names) QT_TRY(result.add_file(folder / name));
+  for (const std::string& name : names) {
+    if (!std::filesystem::exists(folder / name, failure))
+      return bad_input("{}: lists the file {}, which is not there", index.string(), name);
+    QT_TRY(result.add_file(folder / name));
+  }
   return result;
 }
 
@@ -108,9 +122,9 @@ Status TensorFiles::expect(const std::vector<Wanted>& wanted) const {
     } else if (at->second.shape != w.shape) {
       wrong.push_back(fmt::format("\"{}\" has shape [{}], the model needs [{}]", w.name,
                                   fmt::join(at->second.shape, ", "), fmt::join(w.shape, ", ")));
-    } else if (at->second.dtype != "F32" && at->second.dtype != "BF16") {
+    } else if (!can_be_read(at->second.dtype)) {
       wrong.push_back(
-          fmt::format("\"{}\" is {}; F32 and BF16 can be read", w.name, at->second.dtype));
+          fmt::format("\"{}\" is {}; F32, BF16 and F16 can be read", w.name, at->second.dtype));
     }
   }
   for (const auto& [name, tensor] : tensors_)
@@ -122,6 +136,25 @@ Status TensorFiles::expect(const std::vector<Wanted>& wanted) const {
   if (found.empty()) return {};
   return bad_input("{}: {}", files_.size() == 1 ? files_.front().path().string() : folder_.string(),
                    join(found, "; "));
+}
+
+Status TensorFiles::check_readable(const std::string& name) const {
+  const Tensor& tensor = tensors_.at(name);
+  if (can_be_read(tensor.dtype)) return {};
+  return bad_input("{}: tensor \"{}\" is {}; F32, BF16 and F16 can be read",
+                   files_[tensor.file].path().string(), name, tensor.dtype);
+}
+
+void TensorFiles::rename(const std::string& from, const std::string& to) {
+  auto tensor = tensors_.extract(from);
+  QT_CHECK(!tensor.empty() && !tensors_.contains(to), "{} as {}", from, to);
+  tensor.key() = to;
+  tensors_.insert(std::move(tensor));
+}
+
+void TensorFiles::leave_out(const std::string& name) {
+  tensors_.erase(name);
+  at_hand_ = nullptr;
 }
 
 Status TensorFiles::check_blocks(
@@ -167,7 +200,7 @@ Status TensorFiles::fetch(const std::string& name, const Tensor& tensor, std::in
 
 Status TensorFiles::read(const std::string& name, std::int64_t first, std::span<float> values) {
   const Tensor& tensor = tensors_.at(name);
-  const std::int64_t element = is_wide(tensor) ? sizeof(float) : sizeof(bf16);
+  const std::int64_t element = tensor.dtype == "F32" ? 4 : 2;
   QT_CHECK(
       first >= 0 && (first + static_cast<std::int64_t>(values.size())) * element <= tensor.bytes,
       "elements [{}, +{}) of {}", first, values.size(), name);
@@ -177,14 +210,12 @@ Status TensorFiles::read(const std::string& name, std::int64_t first, std::span<
     QT_TRY(fetch(name, tensor, block));
     const std::size_t count = std::min(values.size(), index(per_block - inside));
     const std::byte* from = bytes_.data() + inside * element;
-    if (is_wide(tensor)) {
+    if (tensor.dtype == "F32") {
       std::memcpy(values.data(), from, count * sizeof(float));
+    } else if (tensor.dtype == "BF16") {
+      widen<bf16>(from, values.first(count));
     } else {
-      for (std::size_t i = 0; i < count; ++i) {
-        bf16 value;
-        std::memcpy(&value, from + i * sizeof(bf16), sizeof(bf16));
-        values[i] = static_cast<float>(value);
-      }
+      widen<fp16>(from, values.first(count));
     }
     values = values.subspan(count);
     first += static_cast<std::int64_t>(count);

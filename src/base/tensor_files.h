@@ -42,12 +42,20 @@ class TensorFiles {
   };
   Status expect(const std::vector<Wanted>& wanted) const;
 
+  // Whether a tensor that is there is of a type that can be read as float32.
+  Status check_readable(const std::string& name) const;
+
+  // From now on a tensor has another name, or is not there.
+  void rename(const std::string& from, const std::string& to);
+  void leave_out(const std::string& name);
+
   // From now on every block of `block_bytes` that is read must have its checksum, by tensor and
   // block. Refuses checksums of other tensors than there are.
   Status check_blocks(std::int64_t block_bytes,
                       const std::map<std::string, std::vector<std::uint64_t>>& checksums);
 
-  // Elements [first, first + values.size()) of a tensor that expect() found, as float32.
+  // Elements [first, first + values.size()) of a tensor that expect() or check_readable() found
+  // good, as float32.
   Status read(const std::string& name, std::int64_t first, std::span<float> values);
   // Reads all of a tensor, for the sake of its checksums.
   Status verify(const std::string& name);

@@ -13,11 +13,13 @@ namespace quintet {
 using Action = std::function<Status()>;
 
 void add_train(CLI::App& app, Action& action);
+void add_evaluate(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_cluster(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "data/loader/example_text.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/model_tokenizer.h"
 #include "generate/generator.h"
 
 namespace quintet {
@@ -83,23 +83,13 @@ class TextCodec {
  private:
   static Result<Path> tokenizer_of(const GenerateCommand& command) {
     std::error_code ignored;
-    std::vector<Path> places;
-    if (!command.tokenizer.empty()) {
-      if (!std::filesystem::is_directory(command.tokenizer, ignored))
-        return Path(command.tokenizer);
-      places = {command.tokenizer};
-    } else {
-      places = {command.model};
-    }
-    for (const Path& place : places) {
-      for (const char* name : {"tokenizer.model", "spiece.model"}) {
-        if (std::filesystem::exists(place / name, ignored)) return place / name;
-      }
-    }
+    const Path place = command.tokenizer.empty() ? command.model : command.tokenizer;
+    if (!command.tokenizer.empty() && !std::filesystem::is_directory(place, ignored)) return place;
+    if (const auto found = tokenizer_in(place)) return *found;
     return usage_error(
-        "{}: has no tokenizer.model or spiece.model; say --tokenizer FILE (a SentencePiece model "
-        "or the corpus it was trained on), or give ids with --ids",
-        places.front().string());
+        "{}: has no tokenizer.model, spiece.model or tokenizer.json; say --tokenizer FILE (a "
+        "SentencePiece model or the corpus it was trained on), or give ids with --ids",
+        place.string());
   }
   static Result<std::vector<std::int32_t>> parse(const std::string& text) {
     std::vector<std::int32_t> ids;

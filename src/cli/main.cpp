@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
       "5 loss not finite, 6 out of memory, 7 input/output, 8 a rank was lost, 130 interrupted.");
   Action action;
   add_train(app, action);
+  add_evaluate(app, action);
   add_launch(app, action);
   add_cluster(app, action);
   add_sweep(app, action);
@@ -48,6 +49,7 @@ int run(int argc, char** argv) {
   add_report(app, action);
   add_plan(app, action);
   add_generate(app, action);
+  add_export(app, action);
   add_inspect(app, action);
   add_verify(app, action);
   add_bench(app, action);

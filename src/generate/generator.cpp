@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/index.h"
 #include "base/tensor_files.h"
+#include "model/pretrained.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
 #include "program/verifier.h"
@@ -87,7 +88,7 @@ Result<Generator> Generator::open(const Path& folder, const GenerateOptions& opt
                      model.d_kv, cached_attention::kMaxHeadDim);
   }
   generator.model_ = std::make_unique<T5Config>(std::move(model));
-  QT_ASSIGN(TensorFiles weights, TensorFiles::open(folder, "model"));
+  QT_ASSIGN(TensorFiles weights, open_pretrained(folder, *generator.model_, true));
   generator.world_ = make_single_world();
   const GenerationShape& shape = options.shape;
   generator.encode_ =

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/index.h"
 #include "base/philox.h"
@@ -12,6 +11,9 @@ namespace {
 
 constexpr int kRounds = 5;
 constexpr int kLongestBatch = 512;
+// A round of the mix takes so many times as long as every batch once.
+constexpr double kMixed = 4;
+constexpr double kMostTurns = 200;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -25,11 +27,12 @@ std::vector<OpId> in_turn(const std::vector<OpId>& copies, std::size_t count) {
   return batch;
 }
 
-// Every batch in every round, in another order each time; the first round warms up.
+// Every batch in every round, `turns` times, in another order each time; the first round warms up.
 Result<std::vector<double>> medians(Executor& executor,
-                                    const std::vector<std::vector<OpId>>& batches) {
-  std::vector<std::size_t> order, round(batches.size());
-  std::iota(round.begin(), round.end(), 0);
+                                    const std::vector<std::vector<OpId>>& batches,
+                                    const std::vector<int>& turns) {
+  std::vector<std::size_t> order, round;
+  for (std::size_t b = 0; b < batches.size(); ++b) round.insert(round.end(), index(turns[b]), b);
   PhiloxSequence random(1, 5);
   for (int r = 0; r <= kRounds; ++r) {
     for (std::size_t i = round.size(); i > 1; --i)
@@ -38,7 +41,7 @@ Result<std::vector<double>> medians(Executor& executor,
   }
   QT_ASSIGN(const std::vector<double> seconds, executor.time_batches(batches, order));
   std::vector<std::vector<double>> by_batch(batches.size());
-  for (std::size_t i = batches.size(); i < order.size(); ++i)
+  for (std::size_t i = round.size(); i < order.size(); ++i)
     by_batch[order[i]].push_back(seconds[i]);
   std::vector<double> result;
   for (const auto& values : by_batch) result.push_back(median(values));
@@ -66,16 +69,24 @@ Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes) {
     once.push_back(rough[first + i] / static_cast<double>(batches[i].size()));
     all += ops[i].share * once.back();
   }
-  // A batch's length follows its share of the time, so that the mix is that of a step.
+  // A batch's length follows its share of the time, within bounds.
   const double usual = executor.runs_beside_host() ? 3e-3 : 10e-3;
   batches.clear();
   std::vector<std::size_t> lengths;
+  double each_once = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const double share = ops[i].share * once[i] / all * static_cast<double>(ops.size());
     const double wanted = usual * std::clamp(share, 0.5, 3.0);
     lengths.push_back(
         index(std::clamp<std::int64_t>(std::llround(wanted / once[i]), 1, kLongestBatch)));
+    each_once += once[i] * static_cast<double>(lengths.back());
     batches.push_back(in_turn(ops[i].copies, lengths.back()));
+  }
+  std::vector<int> turns(ops.size(), 1);
+  for (std::size_t i = 0; i < ops.size() && executor.runs_beside_host(); ++i) {
+    const double wanted = kMixed * each_once * ops[i].share * once[i] / all;
+    turns[i] = static_cast<int>(std::clamp(
+        std::round(wanted / (once[i] * static_cast<double>(lengths[i]))), 1.0, kMostTurns));
   }
   std::vector<int> warm_batch(ops.size(), -1);
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -85,8 +96,9 @@ Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes) {
       continue;
     warm_batch[i] = static_cast<int>(batches.size());
     batches.push_back(std::vector<OpId>(lengths[i], ops[i].copies.front()));
+    turns.push_back(1);
   }
-  QT_ASSIGN(const std::vector<double> seconds, medians(executor, batches));
+  QT_ASSIGN(const std::vector<double> seconds, medians(executor, batches, turns));
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const double cold = seconds[i] / static_cast<double>(lengths[i]);
     const double warm =
@@ -97,7 +109,7 @@ Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes) {
 }
 
 Result<double> time_batch(Probe& probe, const std::vector<OpId>& batch) {
-  QT_ASSIGN(const std::vector<double> seconds, medians(probe.executor(), {batch}));
+  QT_ASSIGN(const std::vector<double> seconds, medians(probe.executor(), {batch}, {1}));
   return seconds[0];
 }
 

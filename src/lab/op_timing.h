@@ -1,6 +1,7 @@
 // Times ops of a probe as they run inside a step: back to back in batches of some milliseconds, the
-// batches of different ops in random order, so that clocks and power are those of mixed work and
-// not of one op for ever; the median over rounds counts.
+// batches of different ops in random order; the median over rounds counts. A GPU's clock follows
+// the power drawn over the last moments, so there batches also come as often as a step's mix asks
+// for: what a step spends its time on is most of what runs between any two batches.
 #pragma once
 
 #include <functional>

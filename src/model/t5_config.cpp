@@ -166,7 +166,7 @@ Result<T5Config> parse_hf_config(std::string_view json, const std::string& origi
   return config;
 }
 
-std::string to_hf_config(const T5Config& c) {
+std::string to_hf_config(const T5Config& c, const char* dtype) {
   const Json json = {{"architectures",
                       {c.tied_head ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"}},
                      {"model_type", c.tied_head ? "t5" : "mt5"},
@@ -186,7 +186,7 @@ std::string to_hf_config(const T5Config& c) {
                      {"pad_token_id", c.pad_id},
                      {"eos_token_id", c.eos_id},
                      {"decoder_start_token_id", c.decoder_start_id},
-                     {"torch_dtype", "float32"}};
+                     {"torch_dtype", dtype}};
   return to_text(json, 2) + "\n";
 }
 

@@ -39,7 +39,7 @@ Result<T5Config> preset(std::string_view name);
 // Reads the architecture from Hugging Face's JSON. `origin` names it in errors.
 Result<T5Config> parse_hf_config(std::string_view json, const std::string& origin);
 // The reverse, for the folders we write: Hugging Face loads them as they are.
-std::string to_hf_config(const T5Config& config);
+std::string to_hf_config(const T5Config& config, const char* dtype = "float32");
 // Takes a preset's name, a config.json, or a folder that holds one.
 Result<T5Config> load_model_config(const std::string& name_or_path);
 

@@ -155,6 +155,11 @@ Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
   }
   if (const double loss = number_in(json, "validation", NAN); std::isfinite(loss))
     position.validation = loss;
+  if (const double best = number_in(json, "best_validation", NAN); std::isfinite(best)) {
+    position.best_validation = best;
+    position.best_step = integer_in(json, "best_step", 0);
+    position.validations_since_best = integer_in(json, "validations_since_best", 0);
+  }
   if (!read_spikes(json, position)) {
     return bad_input("{}: what it says of spikes and skipped samples cannot be",
                      (checkpoint.folder / "state.json").string());
@@ -165,6 +170,11 @@ Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
 std::string position_to_text(const RunPosition& position) {
   Json json = {{"format", kFormat}, {"step", position.step}, {"samples", position.samples}};
   if (position.validation) json["validation"] = *position.validation;
+  if (position.best_validation) {
+    json["best_validation"] = *position.best_validation;
+    json["best_step"] = position.best_step;
+    json["validations_since_best"] = position.validations_since_best;
+  }
   if (!position.recent.losses.empty())
     json["recent"] = {{"losses", position.recent.losses}, {"norms", position.recent.norms}};
   if (position.spikes > 0) json["spikes"] = position.spikes;

@@ -25,11 +25,15 @@ struct CheckpointInfo {
 
 // How far a run has come.
 struct RunPosition {
-  std::int64_t step = 0;             // finished steps
-  std::int64_t samples = 0;          // the number of the next sample
-  std::optional<double> validation;  // the loss on held-out data at this step, if it was measured
-  RecentSteps recent = {};           // where spikes are looked for (spikes.h)
-  std::int64_t spikes = 0;           // that were skipped or rewound so far
+  std::int64_t step = 0;     // finished steps
+  std::int64_t samples = 0;  // the number of the next sample
+  // The loss on held-out data at this step, if it was measured.
+  std::optional<double> validation = std::nullopt;
+  // The lowest so far, the step it was measured at, and how many validations there were since.
+  std::optional<double> best_validation = std::nullopt;
+  std::int64_t best_step = 0, validations_since_best = 0;
+  RecentSteps recent = {};                   // where spikes are looked for (spikes.h)
+  std::int64_t spikes = 0;                   // that were skipped or rewound so far
   std::vector<SkippedSamples> skipped = {};  // the latest last
 };
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "train/host_fit.h"
 
 namespace quintet {
 namespace {
@@ -93,6 +94,9 @@ Status fits_on_host(const Program& program, const StepOptions& options, std::int
 Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
                                                         const StepOptions& options, World& world,
                                                         std::int64_t saving) {
+  const std::int64_t step =
+      program.host_bytes + (options.target.device == Device::kCpu ? program.arena_bytes : 0);
+  QT_TRY(fits_on_hosts(step, saving, world));
   QT_TRY(fits_on_host(program, options, saving));
   auto made = make_executor(program, world);
   if (made.ok() || made.error().code != ErrorCode::kOutOfMemory) return made;

@@ -11,7 +11,8 @@
 namespace quintet {
 
 // As make_executor(). Out of memory is refused before anything is allocated, with what the step
-// needs, what is free, and the nearest settings that fit. `saving` bytes of host memory are wanted
+// needs, what is free, and the nearest settings that fit; and where the ranks of a host do not fit
+// there together. Called by all ranks. `saving` bytes of host memory are wanted
 // beside it, for checkpoints.
 Result<std::unique_ptr<Executor>> make_fitting_executor(const Program& program,
                                                         const StepOptions& options, World& world,

@@ -61,6 +61,7 @@ void inject_fault(std::int32_t rank, std::int64_t step) {
   if (order.kind == "memory") throw std::bad_alloc();
   if (order.kind == "exit") ::_exit(0);
   if (order.kind == "kill") ::raise(SIGKILL);
+  if (order.kind == "stop") ::raise(SIGSTOP);
   while (order.kind == "hang") ::pause();
 }
 

@@ -1,8 +1,8 @@
 // Faults on order, for trials of what a run does when something breaks (bench/faults, tests): the
 // environment variable QUINTET_FAULT = "KIND RANK STEP" makes that rank fail at that step. Kinds:
 // throw (an exception), memory (std::bad_alloc), hang (the main thread stops for ever), exit (the
-// process ends without a word), kill (SIGKILL). "KIND RANK STEP FILE" does so once: where FILE is
-// there already, nothing happens, else it is made.
+// process ends without a word), kill (SIGKILL), stop (SIGSTOP). "KIND RANK STEP FILE" does so once:
+// where FILE is there already, nothing happens, else it is made.
 #pragma once
 
 #include <cstdint>

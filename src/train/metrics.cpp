@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace quintet {
@@ -37,7 +38,7 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
   return metrics;
 }
 
-Status MetricsFile::append(const StepMetrics& m) {
+Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validation) {
   Json line = {{"step", m.step},
                {"loss", m.loss},
                {"z_loss", m.z_loss},
@@ -48,8 +49,11 @@ Status MetricsFile::append(const StepMetrics& m) {
                {"tokens_per_second", m.tokens / m.seconds},
                {"tflops", m.flops / m.seconds * 1e-12},
                {"source_fill", m.source_fill},
-               {"target_fill", m.target_fill}};
-  line["samples"] = m.samples;
+               {"target_fill", m.target_fill},
+               {"time", m.time},
+               {"samples", m.samples_so_far},
+               {"tokens", m.tokens_so_far}};
+  if (validation != nullptr) line["validation"] = validation->to_json();
   if (m.skipped) line["skipped"] = true;
   if (m.rewound_from > 0) line["rewound_from"] = m.rewound_from;
   const std::string text = to_text(line) + "\n";
@@ -89,6 +93,15 @@ void Progress::step(const StepMetrics& m) {
   std::fflush(stderr);
   line_open_ = terminal_ && !due;
   if (due) loss_ = seconds_ = data_seconds_ = tokens_ = flops_ = 0, count_ = 0;
+}
+
+void Progress::validated(std::int64_t step, const ValidationResult& result, bool best) {
+  finish();
+  const auto bits = result.total.bits_per_byte();
+  log_info("step {}: validation loss {:.4f}{}{}, {} sequences in {:.1f} s", step, result.loss(),
+           best ? " (the best so far)" : "",
+           bits ? fmt::format(", {:.4f} bits per byte", *bits) : "", result.total.sequences,
+           result.seconds);
 }
 
 void Progress::finish() {

@@ -17,6 +17,7 @@ namespace quintet {
 
 struct ModelSection {
   std::string name = "tiny";
+  std::string weights;
   std::int64_t vocabulary = -1;
   double dropout = -1;
   double z_loss = 0;
@@ -78,6 +79,15 @@ struct DataSection {
   void list(FieldList& fields);
 };
 
+struct ValidateSection {
+  std::int64_t every = 0;
+  std::int64_t batches = 10;
+  std::string corpus;
+  std::string split = "held_out";
+  std::int64_t patience = 0;
+  void list(FieldList& fields);
+};
+
 struct RunConfig {
   ModelSection model;
   BatchSection batch;
@@ -86,6 +96,7 @@ struct RunConfig {
   LearningRateConfig schedule;
   LayoutConfig parallel;
   DataSection data;
+  ValidateSection validate;
   OutputSection output;
 
   // The fields point into this object.

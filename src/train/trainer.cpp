@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -29,6 +31,8 @@
 #include "train/sample_order.h"
 #include "train/saver.h"
 #include "train/spikes.h"
+#include "train/starting_weights.h"
+#include "train/validation.h"
 
 namespace quintet {
 namespace {
@@ -180,6 +184,12 @@ class Run {
   Status handle_spike(const std::string& why, std::int64_t step, std::int64_t begin);
   Status rewind(const std::string& why, std::int64_t step, std::int64_t next_sample);
   void advance(std::int64_t step, std::int64_t begin, const char* skipped);
+  Status validate_step(std::int64_t step);
+  Status record(std::int64_t step);
+  bool out_of_patience() const {
+    return config_.validate.patience > 0 &&
+           position_.validations_since_best >= config_.validate.patience;
+  }
   Status save(bool due, bool last);
   Result<TrainResult> finish();
   void doing(const char* what, bool waiting = false) {
@@ -214,6 +224,9 @@ class Run {
   std::int64_t rewound_from_ = 0;  // until the next step is reported
   bool rewound_ = false;           // in the step at hand
   Batch scrambled_;                // a fault on order
+  std::optional<Validation> validation_;
+  StepMetrics metrics_;                        // of the last step
+  std::optional<ValidationResult> validated_;  // after it, if that was due
   std::optional<MetricsFile> metrics_file_;
   std::optional<Ledger> ledger_;
   std::optional<Saver> saver_;
@@ -244,11 +257,19 @@ Status Run::prepare() {
   QT_TRY(prove(options_, world_));
   program_ = compile_step(options_, world_.rank());
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
+  if (config_.validate.every > 0) {
+    QT_ASSIGN(validation_, Validation::create(config_, options_,
+                                              config_.validate.batches * options_.global_batch(),
+                                              world_.rank(), &program_));
+    QT_TRY(prove(validation_->options(), world_));
+    program_.arena_bytes = std::max(program_.arena_bytes, validation_->program().arena_bytes);
+  }
   plan_ = dry_run(program_);
   doing("making the device ready");
   QT_ASSIGN(executor_, make_fitting_executor(program_, options_, world_,
                                              saving_bytes(config_.output, options_)));
   executor_->report_to(watchdog_.activity());
+  if (validation_) QT_TRY(validation_->make_ready(executor_.get(), world_));
   QT_ASSIGN(data_, open_data(config_, options_));
   state_.emplace(*executor_, world_, options_.model);
   doing("loading weights");
@@ -258,7 +279,12 @@ Status Run::prepare() {
                     config_.train.spike_norm, config_.train.spike_window};
   spikes_ = SpikeWatch(spike_options_, start_.recent);
   QT_ASSIGN(left_out_, parse_batches(config_.train.skip_batches, options_.global_batch()));
-  if (start_.step == 0) state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  if (start_.step == 0 && !config_.model.weights.empty()) {
+    QT_TRY(load_starting_weights(config_, options_.model, world_, *state_));
+  } else if (start_.step == 0) {
+    if (reports_) say_if_weights_are_not_used(config_);
+    state_->initialise(static_cast<std::uint64_t>(config_.train.seed));
+  }
   if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
   }
@@ -327,6 +353,7 @@ Status Run::feed_step() {
 
 Status Run::train_steps() {
   const double asked = now();
+  if (out_of_patience()) return {};
   if (start_.step < config_.train.steps) fed_ = feed_step();
   waited_ = now() - asked;
   while (position_.step < config_.train.steps) {
@@ -335,16 +362,19 @@ Status Run::train_steps() {
       return make_error(ErrorCode::kInterrupted, "stopped before step {}", step);
     QT_TRY(train_step(step));
     if (std::exchange(rewound_, false)) continue;
+    QT_TRY(validate_step(step));
+    QT_TRY(record(step));
 
     // Saves when due, at the end, and when any rank was asked to.
-    const bool last = step == config_.train.steps;
+    const bool last = step == config_.train.steps || out_of_patience();
+    const bool best = config_.output.keep_best > 0 && validated_ && position_.best_step == step;
     const double hours = (now() - began_) / 3600;
     comparing();
     const Request request =
         agree_on_request(world_, config_.train.max_hours > 0 && hours >= config_.train.max_hours);
     const bool stop = request == Request::kStop || request == Request::kTimeUp;
     const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
-    QT_TRY(save(last || due || request != Request::kNothing, last || stop));
+    QT_TRY(save(last || due || best || request != Request::kNothing, last || stop));
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
@@ -355,6 +385,7 @@ Status Run::train_steps() {
                         saves_ ? "; continue with output.resume=true"
                                : "; nothing was saved: this run writes no checkpoints");
     }
+    if (last) break;
   }
   return {};
 }
@@ -394,26 +425,23 @@ Status Run::train_step(std::int64_t step) {
   const double flops =
       static_cast<double>(options_.global_batch()) *
       flops_per_sequence(options_.model, options_.batch.source, options_.batch.target);
-  const StepMetrics metrics{step,
-                            outcome.loss,
-                            outcome.z_loss,
-                            outcome.grad_norm,
-                            rate,
-                            waited_ + ran,
-                            waited_,
-                            tokens,
-                            flops,
-                            BatchFill::share(fill.source, fill.source_places),
-                            BatchFill::share(fill.target, fill.target_places),
-                            begin + options_.global_batch(),
-                            !spike.empty(),
-                            std::exchange(rewound_from_, 0)};
+  metrics_ = {step,
+              outcome.loss,
+              outcome.z_loss,
+              outcome.grad_norm,
+              rate,
+              waited_ + ran,
+              waited_,
+              tokens,
+              flops,
+              BatchFill::share(fill.source, fill.source_places),
+              BatchFill::share(fill.target, fill.target_places)};
+  metrics_.skipped = !spike.empty();
+  metrics_.rewound_from = std::exchange(rewound_from_, 0);
   waited_ = feeding;
   advance(step, begin, spike.empty() ? nullptr : "spike");
-  if (metrics_file_) QT_TRY(metrics_file_->append(metrics));
   result_.steps = step;
   if (!spike.empty()) return {};
-  if (progress_) progress_->step(metrics);
   spikes_.note(outcome.loss, outcome.grad_norm);
   position_.recent = spikes_.recent();
   if (step > config_.train.steps - std::max<std::int64_t>(config_.train.steps / 10, 1)) {
@@ -490,13 +518,49 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
   return {};
 }
 
+// Measures the loss on other text where that is due.
+Status Run::validate_step(std::int64_t step) {
+  position_.validation.reset();
+  validated_.reset();
+  if (!validation_ || (step % config_.validate.every != 0 && step != config_.train.steps))
+    return {};
+  doing("validating");
+  QT_ASSIGN(validated_, validation_->run(world_));
+  const double loss = validated_->loss();
+  position_.validation = loss;
+  // A loss that is no number is never the best.
+  if (loss < position_.best_validation.value_or(INFINITY)) {
+    position_.best_validation = loss;
+    position_.best_step = step;
+    position_.validations_since_best = 0;
+  } else {
+    ++position_.validations_since_best;
+  }
+  return {};
+}
+
+// Tells people and programs of a step.
+Status Run::record(std::int64_t step) {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  metrics_.time = std::chrono::duration<double>(since_1970).count();
+  metrics_.samples_so_far = position_.samples;
+  metrics_.tokens_so_far = position_.samples * (options_.batch.source + options_.batch.target);
+  if (progress_) {
+    if (!metrics_.skipped) progress_->step(metrics_);
+    if (validated_) progress_->validated(step, *validated_, position_.best_step == step);
+  }
+  if (!metrics_file_) return {};
+  return metrics_file_->append(metrics_, validated_ ? &*validated_ : nullptr);
+}
+
 Status Run::save(bool due, bool last) {
   if (due) doing("saving a checkpoint");
   return saver_->after_step(position_, due, last);
 }
 
 Result<TrainResult> Run::finish() {
-  if (start_.step >= config_.train.steps) {
+  result_.ended_early = out_of_patience();
+  if (result_.steps == 0) {
     // Nothing was left to do; what is in the folder is the run's.
     result_.steps = start_.step;
     result_.was_done = true;
@@ -509,6 +573,9 @@ Result<TrainResult> Run::finish() {
   result_.summary.layout = layout_name(options_);
   result_.summary.steps = result_.steps;
   result_.summary.final_loss = result_.final_loss;
+  if (validated_) result_.summary.validation_loss = validated_->loss();
+  result_.summary.best_validation = position_.best_validation;
+  result_.summary.best_step = position_.best_step;
   if (reports_ && keeps_files_) {
     QT_TRY(write_file(Path(config_.output.folder) / "summary.json", result_.summary.to_json()));
   }

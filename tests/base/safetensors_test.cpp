@@ -1,9 +1,11 @@
 #include "base/safetensors.h"
 
+#include <cmath>
 #include <cstring>
 
 #include <gtest/gtest.h>
 
+#include "base/fp16.h"
 #include "tests/support/temporary_folder.h"
 
 namespace quintet {
@@ -17,6 +19,36 @@ std::vector<std::byte> make_file(const std::string& header, std::size_t data_siz
   std::memcpy(file.data(), &size, 8);
   std::memcpy(file.data() + 8, header.data(), header.size());
   return file;
+}
+
+TEST(Fp16, EveryValueComesBackAndHalfwayGoesToEven) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    fp16 half;
+    half.bits = static_cast<std::uint16_t>(bits);
+    const auto wide = static_cast<float>(half);
+    const bool finite = (bits & 0x7c00) != 0x7c00;
+    EXPECT_EQ(half.is_finite(), finite);
+    EXPECT_EQ(std::isfinite(wide), finite);
+    if (std::isnan(wide)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(fp16(wide))));
+      continue;
+    }
+    ASSERT_EQ(fp16(wide).bits, bits);
+    if (!finite || (bits & 0x7fff) == 0x7bff) continue;
+    // Between two neighbours, which are exact in double.
+    fp16 next;
+    next.bits = static_cast<std::uint16_t>(bits + 1);
+    const float middle = (wide + static_cast<float>(next)) / 2;
+    ASSERT_EQ(fp16(middle).bits, (bits & 1) != 0 ? bits + 1 : bits) << bits;
+    ASSERT_EQ(fp16(std::nextafter(middle, wide)).bits, bits) << bits;
+    ASSERT_EQ(fp16(std::nextafter(middle, static_cast<float>(next))).bits, bits + 1) << bits;
+  }
+  EXPECT_EQ(fp16(65519.996f).bits, 0x7bff);
+  EXPECT_EQ(fp16(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(fp16(-1e30f).bits, 0xfc00);
+  EXPECT_EQ(fp16(1e-30f).bits, 0);
+  EXPECT_EQ(fp16(-0.0f).bits, 0x8000);
+  EXPECT_EQ(static_cast<float>(fp16(0.333251953125f)), 0.333251953125f);
 }
 
 TEST(Safetensors, ReadsWhatItWrites) {

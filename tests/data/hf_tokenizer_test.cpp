@@ -1,9 +1,12 @@
 // Hugging Face's tokenizer.json of unigram models, against the model files they stand for.
 #include "data/tokenizer/hf_tokenizer.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "data/tokenizer/model_tokenizer.h"
 #include "tests/data/models.h"
 
 namespace quintet {
@@ -106,6 +109,56 @@ TEST(HfTokenizer, RefusesWhatWasNoSuchModel) {
   EXPECT_NE(with("/added_tokens/0/id", 999999).find("leaves ids"), std::string::npos);
   EXPECT_NE(with("/added_tokens/0/id", 50).find("has the id of the piece"), std::string::npos);
   EXPECT_FALSE(parse_hf_tokenizer("{", "t.json").ok());
+}
+
+// What goes with a model's weights stands for the model file it was made from.
+TEST(HfTokenizer, IsWrittenAsItIsRead) {
+  for (const bool byte_fallback : {false, true}) {
+    std::string bytes = quick_model(3000, byte_fallback);
+    for (int i = 2; i >= 0; --i)
+      bytes += serialize_piece({fmt::format("<extra_id_{}>", i), 0, PieceType::kUserDefined});
+    const Tokenizer tokenizer = Tokenizer::create(bytes, "model").value();
+    ASSERT_EQ(tokenizer.vocabulary().sentinels(), 3);
+    const auto files = tokenizer_files(tokenizer, bytes);
+    EXPECT_EQ(files.at("spiece.model"), bytes);
+    const Tokenizer again = Tokenizer::create(files.at("tokenizer.json"), "json").value();
+    EXPECT_EQ(vocabulary_difference(tokenizer.vocabulary(), again.vocabulary()), "");
+    EXPECT_EQ(again.vocabulary().sentinels(), 3);
+    EXPECT_EQ(again.vocabulary().eos_id(), tokenizer.vocabulary().eos_id());
+    Encoder one(tokenizer), other(again);
+    std::vector<std::string> texts = split_lines(sample_lines(5, 20000));
+    for (const std::string& text : odd_texts()) texts.push_back(text);
+    for (const std::string& text : texts) {
+      Buffer<std::int32_t> a, b;
+      ASSERT_TRUE(one.encode(text, a).ok());
+      ASSERT_TRUE(other.encode(text, b).ok());
+      ASSERT_TRUE(std::ranges::equal(std::span(a.data(), a.size()), std::span(b.data(), b.size())))
+          << text;
+    }
+    // From a tokenizer.json, the model file that stands for it.
+    const auto from_json = tokenizer_files(again, files.at("tokenizer.json"));
+    EXPECT_EQ(from_json.at("tokenizer.json"), files.at("tokenizer.json"));
+    const Tokenizer model = Tokenizer::create(from_json.at("spiece.model"), "model").value();
+    EXPECT_EQ(vocabulary_difference(tokenizer.vocabulary(), model.vocabulary()), "");
+    const Json config = parse_json(files.at("tokenizer_config.json"), "config").value();
+    EXPECT_EQ(config["additional_special_tokens"][0], "<extra_id_0>");
+    EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
+  }
+}
+
+TEST(HfTokenizer, OnlySentinelsMayBeMissingFromOneOfTwo) {
+  const std::string bytes = quick_model(3000, true);
+  std::string with = bytes, other = bytes;
+  for (int i = 4; i >= 0; --i)
+    with += serialize_piece({fmt::format("<extra_id_{}>", i), 0, PieceType::kUserDefined});
+  other += serialize_piece({"more", 0, PieceType::kNormal});
+  const auto vocabulary = [](const std::string& model) {
+    return Vocabulary::create(parse_model(model, "m").value(), "m").value();
+  };
+  EXPECT_EQ(vocabulary_difference(vocabulary(bytes), vocabulary(with)), "");
+  EXPECT_EQ(vocabulary_difference(vocabulary(with), vocabulary(bytes)), "");
+  EXPECT_NE(vocabulary_difference(vocabulary(bytes), vocabulary(other)), "");
+  EXPECT_NE(vocabulary_difference(vocabulary(with), vocabulary(other)), "");
 }
 
 }  // namespace

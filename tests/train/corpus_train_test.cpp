@@ -9,6 +9,7 @@
 #include "tests/data/models.h"
 #include "tests/support/folders.h"
 #include "tests/support/temporary_folder.h"
+#include "train/export.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -112,6 +113,35 @@ TEST_F(CorpusTraining, AModelHasRowsForTheCorpusOrIsGivenThem) {
   run.model.vocabulary = 0;
   EXPECT_EQ(step_options(run, 1).value().model.vocab_size % 128, 0);
   expect_trains(run);
+}
+
+// Weights go out with the tokenizer of their corpus, and come back only to data that has the same.
+TEST_F(CorpusTraining, StartsFromWeightsOfTheSameTokenizerAlone) {
+  expect_trains(config("first", 1));
+  const Path out = folder_->path() / "exported";
+  const auto report = export_model({folder_->path() / "first", out, "fp32", 1 << 30, {}});
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(read_file(out / "spiece.model").value(), read_file(folder_->path() / "model").value());
+  RunConfig second = config("second", 1);
+  second.model.weights = out.string();
+  expect_trains(second);
+
+  const std::string other = quick_model(2500, true);
+  put_file(out / "spiece.model", other);
+  RunConfig third = config("third", 1);
+  third.model.weights = out.string();
+  const auto refused = train(third, *make_single_world());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kBadInput);
+  EXPECT_NE(refused.error().message.find("not the tokenizer of model.weights"), std::string::npos)
+      << refused.error().message;
+  // More pieces than the model has rows for.
+  put_file(folder_->path() / "large", quick_model(5000, true));
+  const auto too_large = export_model({folder_->path() / "first", folder_->path() / "x", "fp32",
+                                       1 << 30, folder_->path() / "large"});
+  ASSERT_FALSE(too_large.ok());
+  EXPECT_NE(too_large.error().message.find("the model's vocabulary 4096"), std::string::npos)
+      << too_large.error().message;
 }
 
 }  // namespace
