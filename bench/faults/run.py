@@ -27,7 +27,7 @@ import threading
 import time
 
 STEPS, SAVE_EVERY = 9, 3
-LIMIT = 120  # seconds that a run may take, start included, on a machine that does other things, too
+LIMIT = 300  # seconds that a run may take, start included, on a machine that does other things, too
 LAYOUTS = {  # ranks, options: the same global batch everywhere
     "single": (1, "--micro-batch 4"),
     "ZeRO-3": (2, "--micro-batch 2 --zero 3"),

@@ -515,6 +515,9 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
   if (metrics_file_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, position_.step));
   }
+  if (tensorboard_) {
+    QT_ASSIGN(tensorboard_, TensorboardFile::open(config_.output.folder, position_.step));
+  }
   watchdog_.end_step();
   QT_TRY(start_feeding());
   const double asked = now();
