@@ -13,6 +13,7 @@ namespace quintet {
 using Action = std::function<Status()>;
 
 void add_train(CLI::App& app, Action& action);
+void add_evaluate(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_cluster(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);

@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
       "5 loss not finite, 6 out of memory, 7 input/output, 8 a rank was lost, 130 interrupted.");
   Action action;
   add_train(app, action);
+  add_evaluate(app, action);
   add_launch(app, action);
   add_cluster(app, action);
   add_sweep(app, action);

@@ -15,6 +15,7 @@
 #include "runtime/backend.h"
 #include "runtime/dry_run.h"
 #include "train/saver.h"
+#include "train/validation_data.h"
 
 namespace quintet {
 namespace {
@@ -25,6 +26,8 @@ struct RankPlan {
   DryRun dry;
   std::vector<Traffic> traffic;
   std::int64_t bytes_beside = 0;  // that the device takes beside the arena
+  // What validation needs, parameters included, and how much of it the step would not have taken.
+  std::int64_t validation = 0, validation_more = 0;
 };
 
 Json to_json(const RankPlan& plan) {
@@ -53,6 +56,8 @@ Json to_json(const RankPlan& plan) {
           {"flops", plan.dry.flops},
           {"recompute_flops", plan.dry.recompute_flops},
           {"ops", plan.dry.ops},
+          {"validation_bytes", plan.validation},
+          {"validation_more_bytes", plan.validation_more},
           {"sends", traffic}};
 }
 
@@ -105,7 +110,8 @@ void print_stages(const std::vector<RankPlan>& stages) {
   fmt::print("\n");
 }
 
-void print_memory(const DryRun& plan, std::int64_t saving) {
+void print_memory(const RankPlan& rank, std::int64_t saving) {
+  const DryRun& plan = rank.dry;
   fmt::print("{:<12} {:>22} {:>14}   {:>14}\n", "memory", "bytes at the peak", "", "highest");
   for (int c = 0; c < kStorageCount; ++c) {
     const auto i = static_cast<std::size_t>(c);
@@ -116,6 +122,14 @@ void print_memory(const DryRun& plan, std::int64_t saving) {
   fmt::print("{:<12} {:>22} {:>14}\n", "unused", with_commas(plan.unused), human(plan.unused));
   fmt::print("{:<12} {:>22} {:>14}\n", "total", with_commas(plan.arena_bytes),
              human(plan.arena_bytes));
+  if (rank.validation > 0) {
+    fmt::print("{:<12} {:>22} {:>14}   {}\n", "validation", with_commas(rank.validation),
+               human(rank.validation),
+               rank.validation_more == 0
+                   ? std::string("of the same memory, between two steps")
+                   : fmt::format("of the same memory; {} of the total for it alone",
+                                 human(rank.validation_more)));
+  }
   if (plan.host_bytes > 0) {
     fmt::print("{:<12} {:>22} {:>14}   offloaded, beside it\n", "host",
                with_commas(plan.host_bytes), human(plan.host_bytes));
@@ -153,7 +167,7 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::in
   fmt::print("{}\n\n", stages.size() > 1 ? fmt::format(" on stage {}", most.stage) : "");
   if (stages.size() > 1) print_stages(stages);
   if (step.grid.size() > 1) fmt::print("rank {}, one of those that take most:\n", most.rank);
-  print_memory(most.dry, saving);
+  print_memory(most, saving);
   if (step.target.device == Device::kCuda) {
     fmt::print("\non the GPU, with what the driver and the libraries take: {}\n",
                human(most.dry.arena_bytes + most.bytes_beside));
@@ -161,8 +175,18 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::in
   print_traffic(most.traffic);
 }
 
-// `simulation`: has played the distinct ranks already, and has their programs.
-Result<std::vector<RankPlan>> plan_of(const StepOptions& step, const Simulation* simulation) {
+// `simulation`: has played the distinct ranks already, and has their programs. `validation`: the
+// options of validation between the steps, where there is any.
+Result<std::vector<RankPlan>> plan_of(const StepOptions& step,
+                                      const std::optional<StepOptions>& validation,
+                                      const Simulation* simulation) {
+  if (validation && step.grid.size() > 1) {
+    const auto findings = verify_all_ranks(*validation);
+    if (!findings.empty()) {
+      return make_error(ErrorCode::kInternal, "the ranks' validation does not fit together:\n  {}",
+                        join(findings, "\n  "));
+    }
+  }
   if (simulation == nullptr && step.grid.size() > 1) {
     const auto findings = verify_all_ranks(step);
     if (!findings.empty()) {
@@ -172,9 +196,16 @@ Result<std::vector<RankPlan>> plan_of(const StepOptions& step, const Simulation*
   }
   const auto backend = make_backend(step.target);
   std::vector<RankPlan> stages;
-  const auto add = [&](const Program& program) {
+  const auto add = [&](Program program) {
+    std::int64_t needs = 0, more = 0;
+    if (validation) {
+      needs = compile_beside(*validation, program).arena_bytes;
+      more = std::max<std::int64_t>(needs - program.arena_bytes, 0);
+      program.arena_bytes += more;
+    }
     stages.push_back({program.place.rank, program.place.pp, dry_run(program),
-                      traffic_of(program, *backend), backend->bytes_beside_arena(program)});
+                      traffic_of(program, *backend), backend->bytes_beside_arena(program), needs,
+                      more});
   };
   for (std::int32_t pp = 0; pp < step.grid.pp; ++pp) {
     const std::int32_t rank = step.grid.rank_of(0, 0, pp);
@@ -234,7 +265,13 @@ Status run_plan(const RunOptions& options, const MachineOptions& asked) {
       QT_TRY(write_file(config.output.trace, trace_of(*simulation, *make_backend(step.target))));
     }
   }
-  QT_ASSIGN(const std::vector<RankPlan> stages, plan_of(step, simulation ? &*simulation : nullptr));
+  std::optional<StepOptions> validation;
+  if (config.validate.every > 0) {
+    QT_ASSIGN(const ValidationData data, open_validation_data(config, step));
+    validation = validation_options(step, data.padded);
+  }
+  QT_ASSIGN(const std::vector<RankPlan> stages,
+            plan_of(step, validation, simulation ? &*simulation : nullptr));
   if (config.output.folder.empty()) config.output.folder = "anywhere";  // as a run that saves
   const std::int64_t saving = saving_bytes(config.output, step);
   if (asked.json) {

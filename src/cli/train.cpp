@@ -20,6 +20,13 @@ void add_train(CLI::App& app, Action& action) {
       if (!config.ok()) return told_by_rank_0(config.error(), *world);
       QT_ASSIGN(const TrainResult result, train(std::move(config).value(), *world));
       if (world->rank() != 0) return {};
+      if (result.ended_early && result.was_done) {
+        fmt::print(
+            "nothing to do: training ended at step {}, out of validate.patience; set it to 0 to go "
+            "on\n",
+            result.steps);
+        return {};
+      }
       if (result.was_done) {
         fmt::print("nothing to do: already trained to step {}; raise train.steps to go on\n",
                    result.steps);
@@ -29,7 +36,13 @@ void add_train(CLI::App& app, Action& action) {
       if (result.optimal_loss > 0) {
         fmt::print(" (the best possible on this data: {:.4f})", result.optimal_loss);
       }
+      if (const auto best = result.summary.best_validation)
+        fmt::print("; best validation loss {:.4f} at step {}", *best, result.summary.best_step);
       fmt::print("\n");
+      if (result.ended_early) {
+        fmt::print("ended early: validation got no better since step {} (validate.patience)\n",
+                   result.summary.best_step);
+      }
       fmt::print("\n{}", describe(result.summary));
       return {};
     };

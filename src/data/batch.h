@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -64,6 +65,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // How many there are; most sources never end.
   virtual std::int64_t samples() const { return INT64_MAX; }
+  // What figures are told apart by, languages mostly, and which of them an example belongs to.
+  virtual std::vector<std::string> group_names() const { return {"all"}; }
+  virtual std::size_t group_of(std::int64_t /*sample*/) const { return 0; }
   // Fills every row of a batch already sized, with examples first, first + 1, ...
   virtual Status fill(std::int64_t first, Batch& batch) = 0;
 };

@@ -125,6 +125,19 @@ void SyntheticCorpus::make_example(std::uint64_t seed, std::int64_t number,
   corrupt_spans(example.tokens, counts_, ids_, random, example.source, example.labels);
 }
 
+std::vector<std::string> SyntheticCorpus::group_names() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < languages_.size(); ++i)
+    names.push_back("language " + std::to_string(i));
+  return names;
+}
+
+std::size_t SyntheticCorpus::group_of(std::int64_t sample) const {
+  Example example;
+  make_example(seed_, sample, example);
+  return example.language;
+}
+
 Status SyntheticCorpus::fill(std::int64_t first, Batch& batch) {
   QT_CHECK(batch.source_length >= counts_.source_length() &&
                batch.target_length >= counts_.target_length(),

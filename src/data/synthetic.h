@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/config.h"
@@ -30,6 +31,8 @@ class SyntheticCorpus final : public BatchSource {
                                         std::uint64_t seed);
 
   Status fill(std::int64_t first, Batch& batch) override;
+  std::vector<std::string> group_names() const override;
+  std::size_t group_of(std::int64_t sample) const override;
 
   // The mean over `examples` examples of -log p(target | source), per label: the loss of a model
   // that knows the corpus perfectly. Examples are those of another seed than the training data's.

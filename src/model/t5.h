@@ -34,6 +34,8 @@ struct ModelOptions {
   std::int64_t logit_bytes = std::int64_t{64} << 20;
   static constexpr std::int64_t kDeviceLogitBytes = std::int64_t{2} << 30;
   std::uint64_t seed = 0;  // of the dropout masks
+  // Without gradients nothing is dropped out either, and the loss of each label is a result.
+  bool gradients = true;
 };
 
 // Refuses batches that cannot be, and splits over `tp` tensor-parallel ranks that do not come out
@@ -43,7 +45,7 @@ Status validate(const T5Config& config, const BatchShape& shape, std::int64_t tp
 // The forward program of one micro-batch, loss included: units, weights with their gradient
 // tensors, ops. `place` is the rank, `tensor_group` the world ranks it splits layers with; `cut`
 // says which piece of the pipeline each unit belongs to (all are emitted, the pipeline pass takes
-// its own).
+// its own). Without gradients it is the whole of what validation computes.
 Program emit_t5(const T5Config& config, const BatchShape& shape, const ModelOptions& options,
                 const Place& place, const std::vector<std::int32_t>& tensor_group,
                 const StageCut& cut);

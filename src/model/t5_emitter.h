@@ -95,6 +95,7 @@ class T5Emitter {
         shape_(shape),
         options_(options),
         cut_(cut),
+        dropout_(options.gradients ? config.dropout : 0),
         tp_(program.place.tp_size),
         tp_rank_(program.place.tp),
         tp_group_(program.group_of("tp", tensor_group)) {}
@@ -109,6 +110,7 @@ class T5Emitter {
     TensorId y = embed(table, program_.io.target_ids, "decoder");
     y = emit_decoder(y, memory);
     emit_head(y, table);
+    if (!options_.gradients) without_gradients();
   }
 
  protected:
@@ -140,6 +142,8 @@ class T5Emitter {
     io.labels = add_io_tensor("labels", {batch, target}, DType::kI32, true);
     io.step = add_io_tensor("step", {1}, DType::kI64, false);
     io.loss = add_io_tensor("loss", {2}, DType::kF32, false);
+    if (!options_.gradients)
+      io.token_losses = add_io_tensor("token_losses", {batch, target}, DType::kF32, true);
     // The loss is a mean over the labels of all micro-batches, so they are counted before the
     // first.
     b_.tag = Tag{.phase = Phase::kSetup, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
@@ -246,12 +250,12 @@ class T5Emitter {
   // is the width of the whole, of which value has a part if its rows are all tokens.
   TensorId drop(TensorId value, const std::string& name, std::int64_t cols,
                 TensorId addend = kNone) {
-    if (config_.dropout == 0) {
+    if (dropout_ == 0) {
       return addend == kNone ? value : b_.emit_one(name, OpKind::kAdd, NoAttrs{}, {value, addend});
     }
     const Shape& shape = program_.tensor(value).shape;
     const bool part_of_tokens = tp_ > 1 && shape.cols() == cols;
-    DropoutAttrs attrs{.rate = static_cast<float>(config_.dropout),
+    DropoutAttrs attrs{.rate = static_cast<float>(dropout_),
                        .seed = options_.seed,
                        .site = stream_of(name),
                        .index = {.row_offset = part_of_tokens ? tp_rank_ * shape.rows() : 0,
@@ -275,7 +279,7 @@ class T5Emitter {
   }
   // residual + dropout(x W^T): the sum rides along with the product where it can.
   TensorId project_back(TensorId x, TensorId weight, TensorId residual, const std::string& name) {
-    if (config_.dropout == 0 && tp_ == 1) return linear(x, weight, name, residual);
+    if (dropout_ == 0 && tp_ == 1) return linear(x, weight, name, residual);
     const TensorId product = scatter(linear(x, weight, name + ".product"), name);
     return drop(product, name, config_.d_model, residual);
   }
@@ -299,10 +303,10 @@ class T5Emitter {
     }
     attrs.global_heads = static_cast<std::int32_t>(config_.num_heads);
     attrs.first_head = static_cast<std::int32_t>(tp_rank_) * attrs.heads;
-    attrs.dropout_rate = static_cast<float>(config_.dropout);
+    attrs.dropout_rate = static_cast<float>(dropout_);
     attrs.dropout_seed = options_.seed;
     attrs.dropout_site = stream_of(name);
-    const TensorId step = config_.dropout > 0 ? program_.io.step : kNone;
+    const TensorId step = dropout_ > 0 ? program_.io.step : kNone;
     const StepIo& io = program_.io;
     return b_.emit(name, OpKind::kAttention, attrs,
                    {q, kv, bias, to_source ? io.source_lengths : kNone, step,
@@ -418,9 +422,20 @@ class T5Emitter {
     attrs.first_word = embedding.row0;
     attrs.words = embedding.rows;
     attrs.group = tp_group_;
-    const TensorId loss = program_.io.loss;
-    b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
-            {y, head, program_.io.labels, label_count_, loss, d_head}, {loss, kCreate, d_head});
+    const StepIo& io = program_.io;
+    if (options_.gradients) {
+      b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
+              {y, head, io.labels, label_count_, io.loss, d_head}, {io.loss, kCreate, d_head});
+    } else {
+      b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
+              {y, head, io.labels, label_count_, io.loss, kNone},
+              {io.loss, kNone, kNone, io.token_losses});
+    }
+  }
+
+  void without_gradients() {
+    for (Unit& unit : program_.units) unit.grads = kNone;
+    for (Tensor& tensor : program_.tensors) tensor.grad = kNone;
   }
 
   // Large enough for an efficient product, small beside the weights; in steps that divide common
@@ -439,6 +454,7 @@ class T5Emitter {
   const BatchShape& shape_;
   const ModelOptions& options_;
   const StageCut& cut_;
+  const double dropout_;
   const std::int64_t tp_, tp_rank_;
   const std::int32_t tp_group_;
   std::vector<TensorId> weights_;

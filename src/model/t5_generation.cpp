@@ -117,11 +117,6 @@ class GenerationEmitter : private T5Emitter {
             {words, values});
   }
 
-  void without_gradients() {
-    for (Unit& unit : program_.units) unit.grads = kNone;
-    for (Tensor& tensor : program_.tensors) tensor.grad = kNone;
-  }
-
   const GenerationShape& generation_;
   TensorId position_ = kNone, rows_ = kNone;
 };

@@ -56,17 +56,19 @@ std::vector<Bucket> make_buckets(Program& program, std::int32_t parts, const Lay
     bucket.size = (bucket.size + multiple - 1) / multiple * multiple;
     if (bucket.units.size() > 1) bucket.name += fmt::format("(+{})", bucket.units.size() - 1);
     const Unit& first = program.units[index(bucket.units.front())];
-    Tensor params = program.tensor(first.params), grads = program.tensor(first.grads);
-    params.shape = grads.shape = Shape{bucket.size};
-    params.name = bucket.name + ".params";
-    grads.name = bucket.name + ".grads";
-    bucket.params = program.add_tensor(std::move(params));
-    bucket.grads = program.add_tensor(std::move(grads));
-    for (std::size_t i = 0; i < bucket.units.size(); ++i) {
-      const Unit unit = program.units[index(bucket.units[i])];
-      move_into(program, unit.params, bucket.params, bucket.unit_offsets[i]);
-      move_into(program, unit.grads, bucket.grads, bucket.unit_offsets[i]);
-    }
+    const auto joined = [&](TensorId like, const char* suffix, TensorId Unit::*of) {
+      if (like == kNone) return kNone;  // a program without gradients
+      Tensor whole = program.tensor(like);
+      whole.shape = Shape{bucket.size};
+      whole.name = bucket.name + suffix;
+      const TensorId tensor = program.add_tensor(std::move(whole));
+      for (std::size_t i = 0; i < bucket.units.size(); ++i)
+        move_into(program, program.units[index(bucket.units[i])].*of, tensor,
+                  bucket.unit_offsets[i]);
+      return tensor;
+    };
+    bucket.params = joined(first.params, ".params", &Unit::params);
+    bucket.grads = joined(first.grads, ".grads", &Unit::grads);
   }
   return buckets;
 }

@@ -17,7 +17,7 @@ struct Bucket {
   std::vector<std::int64_t> unit_offsets;  // elements, by position in `units`
   std::int64_t size = 0;                   // elements, padded to a multiple of the parts
   std::int32_t parts = 1;                  // 1: every data-parallel rank has it whole
-  TensorId params = kNone, grads = kNone;
+  TensorId params = kNone, grads = kNone;  // the latter kNone in a program without gradients
 
   std::int64_t part_size() const { return size / parts; }
 };

@@ -155,9 +155,9 @@ void remove_unused_tensors(Program& program) {
       for (TensorId& t : shard.state) visit(t);
     }
     StepIo& io = program.io;
-    for (TensorId* t :
-         {&io.source_ids, &io.source_lengths, &io.source_segments, &io.target_segments,
-          &io.target_ids, &io.labels, &io.step, &io.learning_rate, &io.loss, &io.grad_norm}) {
+    for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.source_segments,
+                        &io.target_segments, &io.token_losses, &io.target_ids, &io.labels, &io.step,
+                        &io.learning_rate, &io.loss, &io.grad_norm}) {
       visit(*t);
     }
   };

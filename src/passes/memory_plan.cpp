@@ -24,7 +24,8 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(Program& program, const Backend& backend) : program_(program), backend_(backend) {}
+  Planner(Program& program, const Backend& backend, const Program* step = nullptr)
+      : program_(program), backend_(backend), step_(step) {}
 
   void run() {
     add_workspaces();
@@ -52,11 +53,12 @@ class Planner {
   }
 
   void place_residents() {
+    if (step_ != nullptr) share_parameters();
     // By class, so that a dump of the arena reads in order.
     for (const Storage storage :
          {Storage::kIo, Storage::kParameter, Storage::kOptimizer, Storage::kCache}) {
       for (Tensor& t : program_.tensors) {
-        if (t.storage != storage || t.base != kNone) continue;
+        if (t.storage != storage || t.base != kNone || t.offset >= 0) continue;
         t.offset = resident_bytes_;
         resident_bytes_ += aligned(t.bytes(), kAlignment);
       }
@@ -65,6 +67,25 @@ class Planner {
       if (t.storage != Storage::kHost || t.base != kNone) continue;
       t.offset = program_.host_bytes;
       program_.host_bytes += aligned(t.bytes(), kAlignment);
+    }
+  }
+
+  // Takes the parameters' places over from the other program and begins after all that it keeps.
+  void share_parameters() {
+    std::map<std::string, const Tensor*> theirs;
+    for (const Tensor& t : step_->tensors) {
+      if (t.base != kNone || !is_resident(t.storage) || t.storage == Storage::kHost) continue;
+      resident_bytes_ = std::max(resident_bytes_, aligned(t.offset + t.bytes(), kAlignment));
+      if (t.storage != Storage::kParameter) continue;
+      QT_CHECK(theirs.emplace(t.name, &t).second, "two parameter tensors are called {}", t.name);
+    }
+    for (Tensor& t : program_.tensors) {
+      if (t.storage != Storage::kParameter || t.base != kNone) continue;
+      const auto found = theirs.find(t.name);
+      QT_CHECK(found != theirs.end() && found->second->dtype == t.dtype &&
+                   found->second->shape == t.shape,
+               "{} is not a parameter of the step", t.name);
+      t.offset = found->second->offset;
     }
   }
 
@@ -276,6 +297,7 @@ class Planner {
 
   Program& program_;
   const Backend& backend_;
+  const Program* const step_;  // whose arena this is; null: its own
   std::int64_t resident_bytes_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<std::int32_t> buffer_of_;  // by base tensor, -1: resident or unused
@@ -289,6 +311,11 @@ class Planner {
 void plan_memory(Program& program, const Backend& backend) {
   program.target = backend.target();
   Planner(program, backend).run();
+}
+
+void plan_memory_beside(Program& program, const Program& step, const Backend& backend) {
+  program.target = backend.target();
+  Planner(program, backend, &step).run();
 }
 
 }  // namespace quintet

@@ -12,4 +12,9 @@ namespace quintet {
 // is used and Program::arena_bytes and Program::target.
 void plan_memory(Program& program, const Backend& backend);
 
+// The same for a program that runs between two steps of another, in the same arena: parameters are
+// where that one has them, all else is where nothing of it outlives a step. Both must be programs
+// of the same rank, layout and model. The arena has to have the larger of both sizes.
+void plan_memory_beside(Program& program, const Program& step, const Backend& backend);
+
 }  // namespace quintet

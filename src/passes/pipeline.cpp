@@ -78,7 +78,8 @@ class Pipeliner {
     std::map<TensorId, std::size_t> unit_of;
     for (std::size_t u = 0; u < program_.units.size(); ++u) {
       if (program_.units[u].params == kNone) continue;
-      unit_of[program_.units[u].params] = unit_of[program_.units[u].grads] = u;
+      unit_of[program_.units[u].params] = u;
+      if (program_.units[u].grads != kNone) unit_of[program_.units[u].grads] = u;
     }
     for (const Op& op : template_) {
       for (const auto* slots : {&op.inputs, &op.outputs}) {
@@ -278,14 +279,15 @@ class Pipeliner {
       }
     }
     for (Unit& unit : program_.units) {
-      if (unit.params == kNone || used[index(unit.params)] || used[index(unit.grads)]) continue;
+      if (unit.params == kNone || used[index(unit.params)]) continue;
+      if (unit.grads != kNone && used[index(unit.grads)]) continue;
       unit.params = unit.grads = kNone;
       unit.weights.clear();
       unit.size = 0;
     }
     StepIo& io = program_.io;
     for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.source_segments,
-                        &io.target_segments, &io.target_ids, &io.labels}) {
+                        &io.target_segments, &io.target_ids, &io.labels, &io.token_losses}) {
       if (*t != kNone && !used[index(*t)]) *t = kNone;
     }
   }

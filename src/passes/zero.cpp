@@ -70,8 +70,10 @@ class ZeroPass {
     for (const Bucket& bucket : buckets_) {
       Shard shard = describe(bucket);
       if (stage_ == 3 && bucket.parts > 1) gather_where_used(bucket, shard);
-      reduce_gradients(bucket, shard);
-      settle_gradient(bucket, shard);
+      if (bucket.grads != kNone) {
+        reduce_gradients(bucket, shard);
+        settle_gradient(bucket, shard);
+      }
       program_.shards.push_back(std::move(shard));
     }
     sum_label_count();
@@ -149,6 +151,7 @@ class ZeroPass {
       shard.whole = bucket.params;
       shard.gather_group = shard_group_;
     }
+    if (bucket.grads == kNone) return shard;
     shard.grad =
         program_.add_tensor(Tensor{bucket.name + ".grads.part", Shape{shard.size},
                                    program_.tensor(bucket.grads).dtype, Storage::kGradient});

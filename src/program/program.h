@@ -98,7 +98,8 @@ struct StepIo {
 
   TensorId loss =
       kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step
-  TensorId grad_norm = kNone;  // f32 [1], before clipping
+  TensorId grad_norm = kNone;     // f32 [1], before clipping
+  TensorId token_losses = kNone;  // f32 [b, t], each micro-batch its own; of validation
 };
 
 struct Program {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/check.h"
 #include "base/index.h"
 #include "base/large_array.h"
 #include "runtime/backend.h"
@@ -26,7 +27,7 @@ Status cuda_available() {
       "CUDA "
       "toolkit");
 }
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, World&) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program&, World&, std::byte*) {
   return cuda_available().error();
 }
 Result<std::unique_ptr<DeviceMeter>> make_cuda_meter() {
@@ -57,9 +58,25 @@ std::int64_t free_bytes(Device device) {
   return device == Device::kCuda ? free_cuda_bytes() : free_cpu_bytes();
 }
 
+namespace {
+
+Result<std::unique_ptr<Executor>> make_executor_in(std::byte* arena, const Program& program,
+                                                   World& world) {
+  return program.target.device == Device::kCuda ? make_cuda_executor(program, world, arena)
+                                                : make_cpu_executor(program, world, arena);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Executor>> make_executor(const Program& program, World& world) {
-  return program.target.device == Device::kCuda ? make_cuda_executor(program, world)
-                                                : make_cpu_executor(program, world);
+  return make_executor_in(nullptr, program, world);
+}
+
+Result<std::unique_ptr<Executor>> make_executor_beside(Executor& step, const Program& program,
+                                                       World& world) {
+  QT_CHECK(program.arena_bytes <= step.arena_bytes() && program.host_bytes == 0,
+           "a program of {} bytes beside a step of {}", program.arena_bytes, step.arena_bytes());
+  return make_executor_in(step.arena(), program, world);
 }
 
 }  // namespace quintet

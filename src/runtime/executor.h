@@ -67,6 +67,7 @@ class Executor {
   // What the arena really takes, for comparison with the plan; and how much of it the system has
   // given so far, which is all of it once a step has run.
   virtual std::int64_t arena_bytes() const = 0;
+  virtual std::byte* arena() const = 0;
   virtual std::int64_t resident_bytes() const = 0;
   // Bytes in use on the device, by this process and others; 0 where the arena is all there is.
   virtual std::int64_t device_bytes_in_use() const { return 0; }
@@ -91,11 +92,19 @@ class Executor {
 // all ranks of the world together. Fails when the device has not enough free memory, before
 // anything is allocated.
 Result<std::unique_ptr<Executor>> make_executor(const Program& program, World& world);
+// An executor in the arena of another, for a program that was planned to run between two of its
+// steps (plan_memory_beside). Made before anything is in the arena, which it empties; neither may
+// run while the other does. `step` must outlive it and have room for it.
+Result<std::unique_ptr<Executor>> make_executor_beside(Executor& step, const Program& program,
+                                                       World& world);
 
 // The same for one device each; make_executor chooses. Where Quintet was built without CUDA there
 // is no make_cuda_executor.
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world);
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world);
+// `arena`: that of another executor; null: its own.
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world,
+                                                    std::byte* arena = nullptr);
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world,
+                                                     std::byte* arena = nullptr);
 
 // Whether a device can be used here; why not, if it cannot.
 Status device_available(Device device);

@@ -33,7 +33,9 @@ std::string told_to(RunConfig config) {
                       : model.error().message) +
           "\n";
   if (config.data.kind == "corpus") {
-    for (const std::string& folder : config.data.corpus.folders()) {
+    std::vector<std::string> folders = config.data.corpus.folders();
+    if (!config.validate.corpus.empty()) folders.push_back(config.validate.corpus);
+    for (const std::string& folder : folders) {
       const auto manifest = read_file(Path(folder) / kManifestFile);
       text += "corpus: " + (manifest.ok() ? manifest.value() : manifest.error().message) + "\n";
     }

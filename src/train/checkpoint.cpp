@@ -118,12 +118,22 @@ Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
   }
   if (const double loss = number_in(json, "validation", NAN); std::isfinite(loss))
     position.validation = loss;
+  if (const double best = number_in(json, "best_validation", NAN); std::isfinite(best)) {
+    position.best_validation = best;
+    position.best_step = integer_in(json, "best_step", 0);
+    position.validations_since_best = integer_in(json, "validations_since_best", 0);
+  }
   return position;
 }
 
 std::string position_to_text(const RunPosition& position) {
   Json json = {{"format", kFormat}, {"step", position.step}, {"samples", position.samples}};
   if (position.validation) json["validation"] = *position.validation;
+  if (position.best_validation) {
+    json["best_validation"] = *position.best_validation;
+    json["best_step"] = position.best_step;
+    json["validations_since_best"] = position.validations_since_best;
+  }
   return to_text(json, 2) + "\n";
 }
 

@@ -23,9 +23,13 @@ struct CheckpointInfo {
 
 // How far a run has come.
 struct RunPosition {
-  std::int64_t step = 0;             // finished steps
-  std::int64_t samples = 0;          // the number of the next sample
-  std::optional<double> validation;  // the loss on held-out data at this step, if it was measured
+  std::int64_t step = 0;     // finished steps
+  std::int64_t samples = 0;  // the number of the next sample
+  // The loss on held-out data at this step, if it was measured.
+  std::optional<double> validation = std::nullopt;
+  // The lowest so far, the step it was measured at, and how many validations there were since.
+  std::optional<double> best_validation = std::nullopt;
+  std::int64_t best_step = 0, validations_since_best = 0;
 };
 
 Path checkpoints_folder(const Path& run_folder);

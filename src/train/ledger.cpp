@@ -124,6 +124,11 @@ std::string RunSummary::to_json() const {
   Json json = {{"model", model},           {"layout", layout},
                {"steps", steps},           {"step_seconds", step_seconds},
                {"final_loss", final_loss}, {"fingerprint", fingerprint}};
+  if (validation_loss) json["validation_loss"] = *validation_loss;
+  if (best_validation) {
+    json["best_validation"] = *best_validation;
+    json["best_step"] = best_step;
+  }
   if (looks > 0) json["timed_op_by_op"] = {{"steps", looks}, {"cost_share", look_cost}};
   json["ranks"] = Json::array();
   for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct RunSummary {
   std::int64_t steps = 0;
   double step_seconds = 0;  // median
   double final_loss = 0;
+  // Of validation, where there was any: the last loss, the lowest and the step it was measured at.
+  std::optional<double> validation_loss = std::nullopt, best_validation = std::nullopt;
+  std::int64_t best_step = 0;
   std::string fingerprint;  // of rank 0's program
   // Where timing single ops costs something: how many steps it was done in, and its share of the
   // run. 0: every step has its own times.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace quintet {
@@ -37,18 +38,22 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
   return metrics;
 }
 
-Status MetricsFile::append(const StepMetrics& m) {
-  const Json line = {{"step", m.step},
-                     {"loss", m.loss},
-                     {"z_loss", m.z_loss},
-                     {"grad_norm", m.grad_norm},
-                     {"lr", m.learning_rate},
-                     {"seconds", m.seconds},
-                     {"data_seconds", m.data_seconds},
-                     {"tokens_per_second", m.tokens / m.seconds},
-                     {"tflops", m.flops / m.seconds * 1e-12},
-                     {"source_fill", m.source_fill},
-                     {"target_fill", m.target_fill}};
+Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validation) {
+  Json line = {{"step", m.step},
+               {"loss", m.loss},
+               {"z_loss", m.z_loss},
+               {"grad_norm", m.grad_norm},
+               {"lr", m.learning_rate},
+               {"seconds", m.seconds},
+               {"data_seconds", m.data_seconds},
+               {"tokens_per_second", m.tokens / m.seconds},
+               {"tflops", m.flops / m.seconds * 1e-12},
+               {"source_fill", m.source_fill},
+               {"target_fill", m.target_fill},
+               {"time", m.time},
+               {"samples", m.samples_so_far},
+               {"tokens", m.tokens_so_far}};
+  if (validation != nullptr) line["validation"] = validation->to_json();
   const std::string text = to_text(line) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {
@@ -86,6 +91,15 @@ void Progress::step(const StepMetrics& m) {
   std::fflush(stderr);
   line_open_ = terminal_ && !due;
   if (due) loss_ = seconds_ = data_seconds_ = tokens_ = flops_ = 0, count_ = 0;
+}
+
+void Progress::validated(std::int64_t step, const ValidationResult& result, bool best) {
+  finish();
+  const auto bits = result.total.bits_per_byte();
+  log_info("step {}: validation loss {:.4f}{}{}, {} sequences in {:.1f} s", step, result.loss(),
+           best ? " (the best so far)" : "",
+           bits ? fmt::format(", {:.4f} bits per byte", *bits) : "", result.total.sequences,
+           result.seconds);
 }
 
 void Progress::finish() {

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/result.h"
+#include "train/validation.h"
 
 namespace quintet {
 
@@ -20,6 +21,8 @@ struct StepMetrics {
   double flops = 0;         // matrix products, without recomputation
   // Share of the places that hold text, and not padding, in the batches of the rank that reports.
   double source_fill = 1, target_fill = 1;
+  double time = 0;                                     // when it was done, in seconds since 1970
+  std::int64_t samples_so_far = 0, tokens_so_far = 0;  // of the run: sequences, places in them
 };
 
 // Appends to <folder>/metrics.jsonl. On resume, lines of steps that will be run again are dropped
@@ -27,7 +30,8 @@ struct StepMetrics {
 class MetricsFile {
  public:
   static Result<MetricsFile> open(const Path& folder, std::int64_t resumed_step);
-  Status append(const StepMetrics& metrics);
+  // `validation`: that of this step, if there was one.
+  Status append(const StepMetrics& metrics, const ValidationResult* validation);
 
  private:
   struct Close {
@@ -42,6 +46,8 @@ class Progress {
  public:
   Progress(std::int64_t total_steps, std::int64_t log_every, double memory_bytes);
   void step(const StepMetrics& metrics);
+  // Says what a validation found, and whether that is the best so far.
+  void validated(std::int64_t step, const ValidationResult& result, bool best);
   // Ends a line that was being redrawn.
   void finish();
 

@@ -109,6 +109,19 @@ void DataSection::list(FieldList& fields) {
              between(0.01, 1));
 }
 
+void ValidateSection::list(FieldList& fields) {
+  fields.add("every", every, "steps between two validations, and one at the end; 0: never",
+             at_least(0));
+  fields.add("batches", batches,
+             "how much text: as many sequences as this many steps train on, always the same",
+             between(1, std::int64_t{1} << 32));
+  fields.add("corpus", corpus, "folder of another corpus to validate on; empty: the run's own");
+  fields.add("split", split, "which part of the corpus", one_of({"train", "held_out"}));
+  fields.add("patience", patience,
+             "training ends early after so many validations without a better loss; 0: never",
+             at_least(0));
+}
+
 FieldList RunConfig::fields() {
   FieldList list;
   list.add_section("model", "What is trained.", model);
@@ -122,6 +135,8 @@ FieldList RunConfig::fields() {
   list.add_section("parallel", "How the work is spread over ranks. dp = ranks / (tp x pp).",
                    parallel);
   list.add_section("data", "What is learned from.", data);
+  list.add_section("validate", "What tells how good it is: loss and bits per byte on other text.",
+                   validate);
   list.add_section("output", "What is left behind.", output);
   return list;
 }
@@ -269,6 +284,20 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
   return {};
 }
 
+Status check_validation(const RunConfig& config) {
+  if (config.validate.every > 0) return {};
+  if (config.validate.patience > 0) {
+    return usage_error("validate.patience = {} needs validations: set validate.every",
+                       config.validate.patience);
+  }
+  if (config.output.keep_best > 0) {
+    return usage_error(
+        "output.keep_best = {} keeps checkpoints of lowest validation loss: set validate.every",
+        config.output.keep_best);
+  }
+  return {};
+}
+
 // What no index inside a step can count is refused before anything is compiled for it.
 Status check_sizes(const StepOptions& options) {
   const std::int64_t tokens =
@@ -291,6 +320,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
                    false};
   QT_TRY(check_data_keys(config, options.model));
+  QT_TRY(check_validation(config));
   QT_TRY(fit_lengths(config, options));
   QT_TRY(check_sizes(options));
 

@@ -75,6 +75,15 @@ struct DataSection {
   void list(FieldList& fields);
 };
 
+struct ValidateSection {
+  std::int64_t every = 0;
+  std::int64_t batches = 10;
+  std::string corpus;
+  std::string split = "held_out";
+  std::int64_t patience = 0;
+  void list(FieldList& fields);
+};
+
 struct RunConfig {
   ModelSection model;
   BatchSection batch;
@@ -83,6 +92,7 @@ struct RunConfig {
   LearningRateConfig schedule;
   LayoutConfig parallel;
   DataSection data;
+  ValidateSection validate;
   OutputSection output;
 
   // The fields point into this object.

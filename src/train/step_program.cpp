@@ -77,23 +77,28 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
   const Grid& grid = options.grid;
   const Place place = grid.place_of(rank);
   const StageCut cut = cut_of(options).value();
-  const auto order = pipeline_order(options.layout.schedule, grid.pp, place.pp,
-                                    pieces_per_stage(options), options.accumulate)
-                         .value();
+  auto order = pipeline_order(options.layout.schedule, grid.pp, place.pp, pieces_per_stage(options),
+                              options.accumulate)
+                   .value();
+  const bool trains = options.options.gradients;
 
   Program program = emit_t5(options.model, options.batch, options.options, place,
                             grid.ranks_along(place, false, true, false), cut);
-  autodiff(program);
-  recompute(program, options.recompute);
+  if (trains) {
+    autodiff(program);
+    recompute(program, options.recompute);
+  } else {
+    std::erase_if(order, [](const PipelineAction& action) { return !action.forward; });
+  }
   pipeline(program, grid, order, options.accumulate);
   zero(program, grid, options.layout);
-  if (options.update) {
+  if (trains && options.update) {
     std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
     std::iota(world.begin(), world.end(), 0);
     emit_update(program, options.optimizer, world);
     gather_updated_parameters(program);
     offload(program, options.optimizer.offload);
-  } else {
+  } else if (trains) {
     for (const Shard& shard : program.shards) program.results.push_back(shard.grad);
   }
   drop_first_addends(program);
@@ -103,13 +108,34 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
 
 }  // namespace
 
-Program compile_step(const StepOptions& options, std::int32_t rank) {
-  Program program = order_step(options, rank);
+namespace {
+
+// Plans a program's memory and proves it.
+Program finished(Program program, const StepOptions& options, const Program* step) {
   remove_unused_tensors(program);
-  plan_memory(program, *make_backend(options.target));
+  const auto backend = make_backend(options.target);
+  step == nullptr ? plan_memory(program, *backend) : plan_memory_beside(program, *step, *backend);
   const auto findings = verify(program);
   QT_CHECK(findings.empty(), "the compiled program is unsound:\n  {}", fmt::join(findings, "\n  "));
   return program;
+}
+
+}  // namespace
+
+StepOptions validation_options(const StepOptions& step, bool padded) {
+  StepOptions options = step;
+  options.options.gradients = false;
+  options.batch.padded = padded && !options.batch.packed;
+  if (options.grid.pp == 1) options.accumulate = 1;
+  return options;
+}
+
+Program compile_step(const StepOptions& options, std::int32_t rank) {
+  return finished(order_step(options, rank), options, nullptr);
+}
+
+Program compile_beside(const StepOptions& validation, const Program& step) {
+  return finished(order_step(validation, step.place.rank), validation, &step);
 }
 
 std::vector<std::string> verify_grid(const Grid& grid,

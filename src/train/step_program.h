@@ -43,8 +43,17 @@ std::string layout_name(const StepOptions& options);
 // Refuses options that cannot be compiled, with the reason and what would work.
 Status validate(const StepOptions& options);
 
+// What validation does in such a run: the same forward under the same layout, of the same
+// micro-batches, and nothing else: no dropout, no gradients, no update (options.gradients is
+// false). One micro-batch at a time, or where there is a pipeline as many as fill it. `padded`: its
+// sequences may be shorter than those that are trained on.
+StepOptions validation_options(const StepOptions& step, bool padded);
+
 // A rank's program: forward, backward, update; planned and verified. The options must be valid.
 Program compile_step(const StepOptions& options, std::int32_t rank = 0);
+// The program of validation_options(), to run between two steps of `step`, on its parameters and in
+// its arena (plan_memory_beside).
+Program compile_beside(const StepOptions& validation, const Program& step);
 
 // What is wrong between the programs of all ranks (program/play.h); empty when they fit together. A
 // large world is proved folded: data-parallel ranks whose programs are the same up to names count

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -28,6 +30,7 @@
 #include "train/run_signals.h"
 #include "train/saver.h"
 #include "train/starting_weights.h"
+#include "train/validation.h"
 
 namespace quintet {
 namespace {
@@ -191,7 +194,13 @@ class Run {
   Status train_steps();
   Status train_step(std::int64_t step);
   Status feed_step();
-  Status save(std::int64_t step, bool due, bool last);
+  Status validate_step(std::int64_t step);
+  Status record(std::int64_t step);
+  bool out_of_patience() const {
+    return config_.validate.patience > 0 &&
+           position_.validations_since_best >= config_.validate.patience;
+  }
+  Status save(bool due, bool last);
   Result<TrainResult> finish();
   void doing(const char* what, bool waiting = false) {
     watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
@@ -215,7 +224,10 @@ class Run {
   std::unique_ptr<Executor> executor_;
   Data data_;
   std::optional<ModelState> state_;
-  RunPosition start_;
+  RunPosition start_, position_;
+  std::optional<Validation> validation_;
+  StepMetrics metrics_;                        // of the last step
+  std::optional<ValidationResult> validated_;  // after it, if that was due
   std::optional<MetricsFile> metrics_file_;
   std::optional<Ledger> ledger_;
   std::optional<Saver> saver_;
@@ -246,16 +258,25 @@ Status Run::prepare() {
   QT_TRY(prove(options_, world_));
   program_ = compile_step(options_, world_.rank());
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
+  if (config_.validate.every > 0) {
+    QT_ASSIGN(validation_, Validation::create(config_, options_,
+                                              config_.validate.batches * options_.global_batch(),
+                                              world_.rank(), &program_));
+    QT_TRY(prove(validation_->options(), world_));
+    program_.arena_bytes = std::max(program_.arena_bytes, validation_->program().arena_bytes);
+  }
   plan_ = dry_run(program_);
   doing("making the device ready");
   QT_ASSIGN(executor_, make_fitting_executor(program_, options_, world_,
                                              saving_bytes(config_.output, options_)));
   executor_->report_to(watchdog_.activity());
+  if (validation_) QT_TRY(validation_->make_ready(executor_.get(), world_));
   QT_ASSIGN(data_, open_data(config_, options_));
   QT_TRY(agree_on_text(data_.digest, "set of pairs", world_));
   state_.emplace(*executor_, world_, options_.model);
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
+  position_ = start_;
   if (start_.step == 0 && !config_.model.weights.empty()) {
     QT_TRY(load_starting_weights(config_, options_.model, world_, *state_));
   } else if (start_.step == 0) {
@@ -314,22 +335,26 @@ Status Run::feed_step() {
 
 Status Run::train_steps() {
   const double asked = now();
+  if (out_of_patience()) return {};
   if (start_.step < config_.train.steps) fed_ = feed_step();
   waited_ = now() - asked;
   for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
     if (step == start_.step + 1 && agree_on_request(world_, false) == Request::kStop)
       return make_error(ErrorCode::kInterrupted, "stopped before step {}", step);
     QT_TRY(train_step(step));
+    QT_TRY(validate_step(step));
+    QT_TRY(record(step));
 
     // Saves when due, at the end, and when any rank was asked to.
-    const bool last = step == config_.train.steps;
+    const bool last = step == config_.train.steps || out_of_patience();
+    const bool best = config_.output.keep_best > 0 && validated_ && position_.best_step == step;
     const double hours = (now() - began_) / 3600;
     comparing();
     const Request request =
         agree_on_request(world_, config_.train.max_hours > 0 && hours >= config_.train.max_hours);
     const bool stop = request == Request::kStop || request == Request::kTimeUp;
     const bool due = config_.output.save_every > 0 && step % config_.output.save_every == 0;
-    QT_TRY(save(step, last || due || request != Request::kNothing, last || stop));
+    QT_TRY(save(last || due || best || request != Request::kNothing, last || stop));
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
@@ -340,6 +365,7 @@ Status Run::train_steps() {
                         saves_ ? "; continue with output.resume=true"
                                : "; nothing was saved: this run writes no checkpoints");
     }
+    if (last) break;
   }
   return {};
 }
@@ -376,20 +402,18 @@ Status Run::train_step(std::int64_t step) {
   const double flops =
       static_cast<double>(options_.global_batch()) *
       flops_per_sequence(options_.model, options_.batch.source, options_.batch.target);
-  const StepMetrics metrics{step,
-                            outcome.loss,
-                            outcome.z_loss,
-                            outcome.grad_norm,
-                            rate,
-                            waited_ + ran,
-                            waited_,
-                            tokens,
-                            flops,
-                            BatchFill::share(fill.source, fill.source_places),
-                            BatchFill::share(fill.target, fill.target_places)};
+  metrics_ = {step,
+              outcome.loss,
+              outcome.z_loss,
+              outcome.grad_norm,
+              rate,
+              waited_ + ran,
+              waited_,
+              tokens,
+              flops,
+              BatchFill::share(fill.source, fill.source_places),
+              BatchFill::share(fill.target, fill.target_places)};
   waited_ = feeding;
-  if (progress_) progress_->step(metrics);
-  if (metrics_file_) QT_TRY(metrics_file_->append(metrics));
   result_.steps = step;
   if (step > config_.train.steps - std::max<std::int64_t>(config_.train.steps / 10, 1)) {
     tail_loss_ += outcome.loss;
@@ -398,14 +422,51 @@ Status Run::train_step(std::int64_t step) {
   return {};
 }
 
-Status Run::save(std::int64_t step, bool due, bool last) {
+// Measures the loss on other text where that is due.
+Status Run::validate_step(std::int64_t step) {
+  position_.step = step;
+  position_.samples = start_.samples + (step - start_.step) * options_.global_batch();
+  position_.validation.reset();
+  validated_.reset();
+  if (!validation_ || (step % config_.validate.every != 0 && step != config_.train.steps))
+    return {};
+  doing("validating");
+  QT_ASSIGN(validated_, validation_->run(world_));
+  const double loss = validated_->loss();
+  position_.validation = loss;
+  // A loss that is no number is never the best.
+  if (loss < position_.best_validation.value_or(INFINITY)) {
+    position_.best_validation = loss;
+    position_.best_step = step;
+    position_.validations_since_best = 0;
+  } else {
+    ++position_.validations_since_best;
+  }
+  return {};
+}
+
+// Tells people and programs of a step.
+Status Run::record(std::int64_t step) {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  metrics_.time = std::chrono::duration<double>(since_1970).count();
+  metrics_.samples_so_far = position_.samples;
+  metrics_.tokens_so_far = position_.samples * (options_.batch.source + options_.batch.target);
+  if (progress_) {
+    progress_->step(metrics_);
+    if (validated_) progress_->validated(step, *validated_, position_.best_step == step);
+  }
+  if (!metrics_file_) return {};
+  return metrics_file_->append(metrics_, validated_ ? &*validated_ : nullptr);
+}
+
+Status Run::save(bool due, bool last) {
   if (due) doing("saving a checkpoint");
-  return saver_->after_step(
-      {step, start_.samples + (step - start_.step) * options_.global_batch(), {}}, due, last);
+  return saver_->after_step(position_, due, last);
 }
 
 Result<TrainResult> Run::finish() {
-  if (start_.step >= config_.train.steps) {
+  result_.ended_early = out_of_patience();
+  if (result_.steps == 0) {
     // Nothing was left to do; what is in the folder is the run's.
     result_.steps = start_.step;
     result_.was_done = true;
@@ -419,6 +480,9 @@ Result<TrainResult> Run::finish() {
   result_.summary.layout = layout_name(options_);
   result_.summary.steps = result_.steps;
   result_.summary.final_loss = result_.final_loss;
+  if (validated_) result_.summary.validation_loss = validated_->loss();
+  result_.summary.best_validation = position_.best_validation;
+  result_.summary.best_step = position_.best_step;
   if (reports_ && keeps_files_) {
     QT_TRY(write_file(Path(config_.output.folder) / "summary.json", result_.summary.to_json()));
   }

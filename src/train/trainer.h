@@ -12,10 +12,11 @@ namespace quintet {
 
 struct TrainResult {
   std::int64_t steps = 0;
-  double final_loss = 0;    // mean over the last tenth of the run, which smooths single batches
-  double optimal_loss = 0;  // what no model can beat on this data; 0: not known
-  RunSummary summary;       // rank 0 only
-  bool was_done = false;    // resumed at its last step: nothing was trained
+  double final_loss = 0;     // mean over the last tenth of the run, which smooths single batches
+  double optimal_loss = 0;   // what no model can beat on this data; 0: not known
+  RunSummary summary;        // rank 0 only
+  bool was_done = false;     // resumed at its last step: nothing was trained
+  bool ended_early = false;  // validate.patience: the loss on other text got no better
 };
 
 // Trains until the last step, a signal or the end of its time (which end the step at hand, save,

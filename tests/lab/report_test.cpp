@@ -254,6 +254,11 @@ TEST(RunReport, OneRunAndSeveral) {
         "\n",
         step, 10.0 / std::sqrt(step), 1 + 1.0 / step, 1e-4 * std::min(step, 100), 2000 + step % 7);
   }
+  metrics +=
+      R"({"step":900,"loss":0.3,"validation":{"loss":0.4321,"bits_per_byte":1.5,"languages":{"d<e":{"loss":0.4567,"sequences":7},"x":3}}})"
+      "\n"
+      R"({"step":900,"loss":0.3,"validation":7})"
+      "\n";
   metrics += "{\"step\": 901, \"loss\": null}\nnot json\n{\"step\":";
   const std::string summary =
       R"({"model":"mini <x>","layout":"dp 2","steps":900,"step_seconds":0.5,"final_loss":0.33,"ranks":[]})";
@@ -265,8 +270,9 @@ TEST(RunReport, OneRunAndSeveral) {
   const auto one = run_report({folder.path() / "a/"});
   ASSERT_TRUE(one.ok()) << one.error().message;
   expect_self_contained(one.value());
-  for (const char* part : {"mini &lt;x&gt;", "Loss", "Learning rate", "Gradient norm", "Throughput",
-                           "2 lines of metrics.jsonl could not be read"}) {
+  for (const char* part :
+       {"mini &lt;x&gt;", "Loss", "Learning rate", "Gradient norm", "Throughput", "Validation loss",
+        "Bits per byte", "d&lt;e", "0.4567", "2 lines of metrics.jsonl could not be read"}) {
     EXPECT_TRUE(holds(one.value(), part)) << part;
   }
   EXPECT_LT(one.value().size(), 400000u);  // curves are thinned out

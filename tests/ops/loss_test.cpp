@@ -65,6 +65,23 @@ TEST_P(LossTest, ValuesAndGradients) {
              {kMake, kSkip, kSkip},
              {}},
             {expected, none(), none()}, bound);
+
+  // Each label's own loss, of which the mean is the loss.
+  HostTensor tokens{labels.shape, DType::kF32, {}};
+  for (std::size_t i = 0; i < labels.values.size(); ++i) {
+    Tensors one = in;
+    for (std::size_t j = 0; j < labels.values.size(); ++j)
+      if (j != i) one[2].values[j] = -1;
+    one[3] = scalar(1);
+    tokens.values.push_back(labels.values[i] < 0 ? 0 : reference_loss(one, attrs).at(0));
+  }
+  expect_op({"by label",
+             OpKind::kLinearCrossEntropy,
+             attrs,
+             {in[0], in[1], labels, count, none(), none()},
+             {kMake, kSkip, kSkip, kMake},
+             {}},
+            {expected, none(), none(), tokens}, bound);
 }
 
 INSTANTIATE_TEST_SUITE_P(

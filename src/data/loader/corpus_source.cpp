@@ -294,6 +294,12 @@ Result<CorpusSource> CorpusSource::open(const CorpusConfig& config, std::int64_t
   QT_TRY(source.open_objective(config, source_length, target_length, model_vocabulary));
   if (config.pack && target_length == 0) source.choose_target(config, entries);
   QT_TRY(source.open_streams(config, entries));
+  auto& names = source.group_names_;
+  for (const Stream& stream : source.streams_) {
+    const auto known = std::find(names.begin(), names.end(), stream.name);
+    source.group_of_stream_.push_back(static_cast<std::size_t>(known - names.begin()));
+    if (known == names.end()) names.push_back(stream.name);
+  }
   return source;
 }
 

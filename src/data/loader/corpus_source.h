@@ -58,6 +58,12 @@ class CorpusSource final : public BatchSource {
     return static_cast<std::int64_t>(std::min<std::uint64_t>(mixture_->end(), INT64_MAX));
   }
 
+  // Its languages; one that several corpora of a mixture have is one.
+  std::vector<std::string> group_names() const override { return group_names_; }
+  std::size_t group_of(std::int64_t sample) const override {
+    return group_of_stream_[mixture_->at(static_cast<std::uint64_t>(sample)).stream];
+  }
+
   const Corpus& corpus() const { return *corpora_.front(); }
   const Objective& objective() const { return *objective_; }
   const SpecialIds& special() const { return special_; }
@@ -122,6 +128,8 @@ class CorpusSource final : public BatchSource {
   RowLimits limits_;
   bool pack_ = false;
   std::vector<std::string> left_out_;
+  std::vector<std::string> group_names_;
+  std::vector<std::size_t> group_of_stream_;
 };
 
 }  // namespace quintet

@@ -19,7 +19,8 @@ constexpr std::size_t kMostPoints = 300;  // of a curve: more cannot be seen
 // One line of metrics.jsonl; what it lacks is kUnknown.
 struct MetricsLine {
   double step = 0, loss = kUnknown, rate = kUnknown, norm = kUnknown, seconds = kUnknown,
-         data_seconds = kUnknown, tokens_per_second = kUnknown;
+         data_seconds = kUnknown, tokens_per_second = kUnknown, validation = kUnknown,
+         bits_per_byte = kUnknown;
 };
 
 struct RunFiles {
@@ -27,6 +28,7 @@ struct RunFiles {
   Path folder;
   std::vector<MetricsLine> lines;
   std::size_t unreadable = 0;
+  Json languages;  // of the last validation, by name
   std::optional<RunSummary> summary;
   std::string no_summary;  // why there is none
 };
@@ -55,6 +57,11 @@ Result<RunFiles> read_run(const Path& folder, const std::string& name) {
     const auto value = [&](const char* key) { return number_in(json.value(), key, kUnknown); };
     run.lines.push_back({step, value("loss"), value("lr"), value("grad_norm"), value("seconds"),
                          value("data_seconds"), value("tokens_per_second")});
+    const auto validation = json.value().find("validation");
+    if (validation == json.value().end() || !validation->is_object()) continue;
+    run.lines.back().validation = number_in(*validation, "loss", kUnknown);
+    run.lines.back().bits_per_byte = number_in(*validation, "bits_per_byte", kUnknown);
+    if (validation->contains("languages")) run.languages = validation->at("languages");
   }
   if (run.lines.empty()) return bad_input("{}: no step has been recorded yet", metrics.string());
   const Path summary = folder / "summary.json";
@@ -163,6 +170,29 @@ void add_overview(const std::vector<RunFiles>& runs, Page& page) {
   }
 }
 
+// The last validation of each run, by language.
+void add_languages(const std::vector<RunFiles>& runs, Page& page) {
+  PageTable table{{{"run"},
+                   {"language"},
+                   {"validation loss", true},
+                   {"bits per byte", true},
+                   {"sequences", true}},
+                  {}};
+  for (const RunFiles& run : runs) {
+    if (!run.languages.is_object()) continue;
+    for (const auto& [name, figures] : run.languages.items()) {
+      const auto cell = [&, &one = figures](const char* key, int digits) {
+        const double value = number_in(one, key, kUnknown);
+        return std::isfinite(value) ? PageCell{fmt::format("{:.{}f}", value, digits), value}
+                                    : PageCell{"unknown"};
+      };
+      table.rows.push_back(
+          {{run.name}, {name}, cell("loss", 4), cell("bits_per_byte", 4), cell("sequences", 0)});
+    }
+  }
+  if (!table.rows.empty()) page.table(table);
+}
+
 Breakdown breakdown_of(const StepAccount& account) {
   Breakdown rows;
   for (const AccountPart& part : parts_of(account)) rows.emplace_back(part.name, part.seconds);
@@ -266,6 +296,11 @@ Result<std::string> run_report(const std::vector<Path>& folders) {
   page.section("Learning");
   add_curve(runs, "Loss", "Mean over neighbouring steps where there are many.", &MetricsLine::loss,
             {.label = "loss"}, page);
+  add_curve(runs, "Validation loss", "On text that is not trained on.", &MetricsLine::validation,
+            {.label = "validation loss"}, page);
+  add_curve(runs, "Bits per byte", "Of the same text, comparable between tokenizers.",
+            &MetricsLine::bits_per_byte, {.label = "bits per byte"}, page);
+  add_languages(runs, page);
   add_curve(runs, "Learning rate", "", &MetricsLine::rate,
             {.label = "learning rate", .from_zero = true}, page);
   add_curve(runs, "Gradient norm", "Before clipping.", &MetricsLine::norm,

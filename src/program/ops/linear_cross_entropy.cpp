@@ -26,8 +26,10 @@ const OpDecl kLinearCrossEntropyDecl = {
                "x {}, weight {}, labels {}", x.shape.str(), weight.shape.str(), labels.shape.str());
       QT_CHECK(v.attrs<LinearCrossEntropyAttrs>().chunk > 0, "chunk must be positive");
       const DType grad_dtype = v.has_out(lce::kDWeight) ? v.out(lce::kDWeight).dtype : x.dtype;
-      return {
-          {"", Shape{2}, DType::kF32}, {"dx", x.shape, x.dtype}, {"dw", weight.shape, grad_dtype}};
+      return {{"", Shape{2}, DType::kF32},
+              {"dx", x.shape, x.dtype},
+              {"dw", weight.shape, grad_dtype},
+              {"tokens", labels.shape, DType::kF32}};
     },
     // The gradients are results of the op itself: nothing to emit, only to pass on.
     .vjp = [](VjpContext& c) { c.contribute(lce::kX, c.out(lce::kDx)); },

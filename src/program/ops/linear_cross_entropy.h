@@ -33,7 +33,9 @@ struct LinearCrossEntropyAttrs {
 
 namespace linear_cross_entropy {
 enum Inputs { kX, kWeight, kLabels, kCount, kLossAddend, kDWeightAddend };  // addends optional
-enum Outputs { kLoss, kDx, kDWeight };  // f32 [2]; the gradients are kNone in evaluation
+// f32 [2]; the gradients are kNone in evaluation; each label's own cross-entropy, f32 in the
+// labels' shape and zero where a label does not count, kNone in training.
+enum Outputs { kLoss, kDx, kDWeight, kTokenLoss };
 }  // namespace linear_cross_entropy
 
 }  // namespace quintet

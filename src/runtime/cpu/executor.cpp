@@ -64,18 +64,19 @@ void flush_denormals(int threads) {
 #endif
 }
 
-// Zero-filled pages from the system, taken as they are first touched.
+// Zero-filled pages from the system, taken as they are first touched; or somebody else's memory.
 class Arena {
  public:
-  explicit Arena(std::size_t size) : size_(size) {
-    if (size == 0) return;
+  explicit Arena(std::size_t size, std::byte* borrowed = nullptr)
+      : data_(borrowed), size_(size), borrowed_(borrowed != nullptr) {
+    if (size == 0 || borrowed_) return;
     void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     data_ = data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
   }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena() {
-    if (data_ != nullptr) ::munmap(data_, size_);
+    if (data_ != nullptr && !borrowed_) ::munmap(data_, size_);
   }
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
@@ -95,15 +96,16 @@ class Arena {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_;
+  bool borrowed_;
 };
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const Program& program, World& world)
+  CpuExecutor(const Program& program, World& world, std::byte* arena)
       : program_(program),
         backend_(make_backend(program.target)),
         threads_(program.target.threads),
-        arena_(static_cast<std::size_t>(program.arena_bytes)),
+        arena_(static_cast<std::size_t>(program.arena_bytes), arena),
         host_(static_cast<std::size_t>(program.host_bytes)),
         comm_(program, arena_.data(), world),
         timings_(program.ops.size()),
@@ -214,6 +216,7 @@ class CpuExecutor final : public Executor {
     return bytes;
   }
   std::int64_t arena_bytes() const override { return static_cast<std::int64_t>(arena_.size()); }
+  std::byte* arena() const override { return arena_.data(); }
   std::int64_t resident_bytes() const override { return arena_.resident(); }
   const Program& program() const override { return program_; }
   const Backend& backend() const override { return *backend_; }
@@ -241,15 +244,16 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world) {
+Result<std::unique_ptr<Executor>> make_cpu_executor(const Program& program, World& world,
+                                                    std::byte* arena) {
   const std::int64_t available = free_cpu_bytes();
-  const std::int64_t needed = program.arena_bytes + program.host_bytes;
+  const std::int64_t needed = (arena == nullptr ? program.arena_bytes : 0) + program.host_bytes;
   if (available >= 0 && needed > available) {
     return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the machine has {} free",
                       human_bytes(static_cast<double>(needed)),
                       human_bytes(static_cast<double>(available)));
   }
-  auto executor = std::make_unique<CpuExecutor>(program, world);
+  auto executor = std::make_unique<CpuExecutor>(program, world, arena);
   if (!executor->allocated()) {
     return make_error(ErrorCode::kOutOfMemory, "the system refused {} of memory for the arena",
                       human_bytes(static_cast<double>(needed)));

@@ -46,6 +46,8 @@ class Chunks {
 
   void run() {
     const bool gradients = op_.has_out(lce::kDx);
+    auto* token_loss =
+        op_.has_out(lce::kTokenLoss) ? op_.out_data<float>(lce::kTokenLoss) : nullptr;
     double cross_entropy = 0, z_loss = 0;
     bool first = !op_.has_in(lce::kDWeightAddend);
     for (std::int64_t begin = 0; begin < tokens_; begin += chunk_) {
@@ -54,9 +56,12 @@ class Chunks {
       compute_exponentials(begin, rows);
       const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
       for (std::int64_t r = 0; r < rows; ++r) {
+        if (token_loss != nullptr) token_loss[begin + r] = 0;
         if (labels[r] < 0) continue;
         const double lse = log_sum_exp(r);
-        cross_entropy += lse - static_cast<double>(label_logit_[r]);
+        const double loss = lse - static_cast<double>(label_logit_[r]);
+        if (token_loss != nullptr) token_loss[begin + r] = static_cast<float>(loss);
+        cross_entropy += loss;
         z_loss += static_cast<double>(attrs_.z_loss) * lse * lse;
       }
       if (gradients) turn_into_gradients(begin, rows);

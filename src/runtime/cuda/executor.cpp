@@ -46,13 +46,17 @@ using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 struct DeviceMemory {
-  explicit DeviceMemory(std::size_t size) {
-    if (size > 0) QT_CUDA(cudaMalloc(reinterpret_cast<void**>(&data), size));
+  explicit DeviceMemory(std::size_t size, std::byte* borrowed = nullptr)
+      : data(borrowed), is_own(borrowed == nullptr) {
+    if (size > 0 && is_own) QT_CUDA(cudaMalloc(reinterpret_cast<void**>(&data), size));
   }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() { cudaFree(data); }
+  ~DeviceMemory() {
+    if (is_own) cudaFree(data);
+  }
   std::byte* data = nullptr;
+  bool is_own = true;
 };
 struct PinnedMemory {
   explicit PinnedMemory(std::size_t size) {
@@ -64,23 +68,30 @@ struct PinnedMemory {
   std::byte* data = nullptr;
 };
 
-// Io tensors lie at the beginning of the arena.
-std::int64_t io_bytes_of(const Program& program) {
-  std::int64_t end = 0;
+// Io tensors lie side by side: at the beginning of the arena, or after what another program keeps.
+struct IoRange {
+  std::int64_t begin = 0, end = 0;
+};
+IoRange io_range_of(const Program& program) {
+  IoRange range{INT64_MAX, 0};
   for (const Tensor& t : program.tensors) {
-    if (t.storage == Storage::kIo && t.base == kNone) end = std::max(end, t.offset + t.bytes());
+    if (t.storage != Storage::kIo || t.base != kNone) continue;
+    range.begin = std::min(range.begin, t.offset);
+    range.end = std::max(range.end, t.offset + t.bytes());
   }
-  return end;
+  return range.end == 0 ? IoRange{} : range;
 }
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const Program& program, const cudaDeviceProp& properties, World& world)
+  CudaExecutor(const Program& program, const cudaDeviceProp& properties, World& world,
+               std::byte* arena)
       : program_(program),
         graph_wanted_(program.target.graph),
-        arena_(index(program.arena_bytes)),
+        arena_(index(program.arena_bytes), arena),
         host_(index(program.host_bytes)),
-        io_mirror_(index(io_bytes_of(program))),
+        io_(io_range_of(program)),
+        io_mirror_(index(io_.end - io_.begin)),
         gemm_(device_name(properties), cuda::product_cache_file()),
         info_{properties.multiProcessorCount, properties.major, &gemm_},
         timings_(program.ops.size()) {
@@ -117,7 +128,7 @@ class CudaExecutor final : public Executor {
       const std::int64_t at = to - arena_.data;
       // The mirror is free again once the last upload from it is through, early in its step.
       QT_CUDA(cudaEventSynchronize(uploaded_.get()));
-      std::memcpy(io_mirror_.data + at, bytes.data(), bytes.size());
+      std::memcpy(io_mirror_.data + at - io_.begin, bytes.data(), bytes.size());
       pending_.emplace_back(at, static_cast<std::int64_t>(bytes.size()));
       return;
     }
@@ -198,6 +209,7 @@ class CudaExecutor final : public Executor {
     return bytes;
   }
   std::int64_t arena_bytes() const override { return program_.arena_bytes; }
+  std::byte* arena() const override { return arena_.data; }
   std::int64_t resident_bytes() const override { return program_.arena_bytes; }
   std::int64_t device_bytes_in_use() const override {
     std::size_t free = 0, total = 0;
@@ -263,8 +275,8 @@ class CudaExecutor final : public Executor {
     std::sort(pending_.begin(), pending_.end());
     std::int64_t begin = pending_.front().first, end = begin;
     const auto flush = [&] {
-      QT_CUDA(cudaMemcpyAsync(arena_.data + begin, io_mirror_.data + begin, index(end - begin),
-                              cudaMemcpyHostToDevice, compute()));
+      QT_CUDA(cudaMemcpyAsync(arena_.data + begin, io_mirror_.data + begin - io_.begin,
+                              index(end - begin), cudaMemcpyHostToDevice, compute()));
     };
     for (const auto& [at, size] : pending_) {
       if (at > end) {
@@ -454,6 +466,7 @@ class CudaExecutor final : public Executor {
   const bool graph_wanted_;
   DeviceMemory arena_;
   PinnedMemory host_;
+  const IoRange io_;
   PinnedMemory io_mirror_;
   std::array<StreamHandle, kStreamCount> streams_;
   std::array<EventHandle, kStreamCount> joins_;
@@ -517,7 +530,8 @@ std::int64_t free_cuda_bytes() {
   return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<std::int64_t>(free) : 0;
 }
 
-Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world) {
+Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, World& world,
+                                                     std::byte* arena) {
   QT_TRY(cuda_available());
   try {
     // Ranks take the GPUs of their machine in turn; several may share one.
@@ -528,7 +542,7 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, Wor
     QT_CUDA(cudaGetDeviceProperties(&properties, local_rank() % devices));
     std::size_t free = 0, total = 0;
     QT_CUDA(cudaMemGetInfo(&free, &total));
-    if (program.arena_bytes > static_cast<std::int64_t>(free)) {
+    if (arena == nullptr && program.arena_bytes > static_cast<std::int64_t>(free)) {
       return make_error(ErrorCode::kOutOfMemory, "this step needs {} and the GPU has {} free of {}",
                         human_bytes(static_cast<double>(program.arena_bytes)),
                         human_bytes(static_cast<double>(free)),
@@ -541,7 +555,8 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, Wor
                         human_bytes(static_cast<double>(program.host_bytes)),
                         human_bytes(static_cast<double>(host)));
     }
-    return std::unique_ptr<Executor>(std::make_unique<CudaExecutor>(program, properties, world));
+    return std::unique_ptr<Executor>(
+        std::make_unique<CudaExecutor>(program, properties, world, arena));
   } catch (const DeviceError& error) {
     return make_error(ErrorCode::kIo, "the GPU failed: {}", error.what());
   }

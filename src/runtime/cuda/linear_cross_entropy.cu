@@ -250,6 +250,11 @@ void linear_cross_entropy(const OpContext& op) {
           gradients, shared, stats, cross_entropies, z_losses);
       QT_LAUNCHED();
     });
+    if (op.has_out(lce::kTokenLoss)) {
+      QT_CUDA(cudaMemcpyAsync(op.out_data<float>(lce::kTokenLoss) + begin, cross_entropies,
+                              static_cast<std::size_t>(rows) * 4, cudaMemcpyDeviceToDevice,
+                              op.stream()));
+    }
     auto* loss = op.out_data<float>(lce::kLoss);
     const float* addend = begin > 0 ? loss : op.in_data<float>(lce::kLossAddend);
     add_losses_kernel<<<1, 256, 0, op.stream()>>>(cross_entropies, z_losses, static_cast<int>(rows),

@@ -1,0 +1,95 @@
+#include "train/evaluate.h"
+
+#include <algorithm>
+
+#include "base/caught.h"
+#include "base/text.h"
+#include "parallel/watchdog.h"
+#include "train/agreement.h"
+#include "train/checkpoint.h"
+
+namespace quintet {
+namespace {
+
+Result<ValidationResult> measure(const Path& folder, const EvaluationConfig& config, World& world,
+                                 Watchdog& watchdog) {
+  const auto doing = [&](const char* what) {
+    watchdog.activity().enter(what, false, Activity::Patience::kLong);
+  };
+  doing("compiling the program");
+  QT_ASSIGN(const StepOptions options, step_options(config.run, world.size()));
+  QT_ASSIGN(Validation validation,
+            Validation::create(config.run, options, config.sequences, world.rank(), nullptr));
+  if (world.size() > 1) {
+    std::string findings;
+    if (world.rank() == 0) findings = join(verify_all_ranks(validation.options()), "\n  ");
+    findings = world.broadcast(findings);
+    if (!findings.empty()) {
+      return make_error(ErrorCode::kInternal, "the ranks' programs do not fit together:\n  {}",
+                        findings);
+    }
+  }
+  doing("making the device ready");
+  QT_TRY(validation.make_ready(nullptr, world));
+  doing("loading weights");
+  QT_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
+  ModelState state(validation.executor(), world, options.model);
+  QT_TRY(state.load(checkpoint.weights));
+  doing("validating");
+  return validation.run(world);
+}
+
+}  // namespace
+
+Result<Path> checkpoint_folder(const Path& given) {
+  std::error_code failure;
+  if (!std::filesystem::exists(checkpoints_folder(given), failure)) return given;
+  const auto newest = newest_checkpoint(given);
+  if (newest) return newest->folder;
+  return bad_input("{}: a run without a sound checkpoint", given.string());
+}
+
+Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
+                                           const std::vector<std::string>& assignments) {
+  const Path file = checkpoint / "run.toml";
+  std::error_code failure;
+  if (!std::filesystem::exists(file, failure)) {
+    return bad_input(
+        "{}: not there; a checkpoint of a run has it (RUN/checkpoints/step-N, or RUN itself for "
+        "the newest)",
+        file.string());
+  }
+  EvaluationConfig config;
+  QT_ASSIGN(config.run, load_run_config(file.string(), assignments));
+  RunConfig& run = config.run;
+  run.model.name = checkpoint.string();  // its shape, wherever the original was
+  run.model.vocabulary = -1;
+  run.model.weights.clear();
+  run.output = {};
+  run.validate.patience = 0;
+  const std::int64_t global =
+      run.batch.global > 0 ? run.batch.global : run.batch.micro_batch * run.batch.accumulate;
+  config.sequences = run.validate.batches * global;
+  run.batch.global = 0;
+  run.batch.accumulate = std::max<std::int64_t>(run.parallel.pp, 1);  // fills a pipeline
+  return config;
+}
+
+Result<ValidationResult> evaluate(const Path& checkpoint, const EvaluationConfig& config,
+                                  World& world) {
+  auto started = Watchdog::start(world, config.run.parallel.timeout);
+  if (!started.ok()) return told_by_rank_0(started.error(), world);
+  const std::unique_ptr<Watchdog> watchdog = std::move(started).value();
+  try {
+    Result<ValidationResult> result = measure(checkpoint, config, world, *watchdog);
+    if (!result.ok()) return watchdog->fail(result.error());
+    watchdog->finish();
+    return result;
+  } catch (const CommunicationFailure& failure) {
+    return watchdog->fail({ErrorCode::kPeerLost, failure.what()}, true);
+  } catch (...) {
+    return watchdog->fail(error_of_exception());
+  }
+}
+
+}  // namespace quintet
