@@ -91,7 +91,7 @@ void add_bench(CLI::App& app, Action& action) {
   auto repetitions = std::make_shared<int>(20);
   auto json = std::make_shared<bool>(false);
   command->add_option("--repeat", *repetitions, "steps to time")->check(CLI::Range(1, 100000));
-  command->add_flag("--json", *json, "for programs");
+  command->add_flag("--json", *json, "print JSON");
   command->footer(
       "Example: quintet bench step --model mini --micro-batch 8 --source 128 --target 32");
   command->callback([options, repetitions, json, &action] {

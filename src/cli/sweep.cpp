@@ -48,7 +48,7 @@ Status sweep(const SweepOptions& options) {
   fmt::print(
       "\n{} on {} ranks. Loss: of the last step, and the curve's largest relative difference to "
       "the first row's.\nSpeed: compared with the first row. Memory: of the rank that takes most. "
-      "Bytes: sent by one rank in a step, "
+      "Bytes: sent by one rank per step, "
       "by method.\n\n{}",
       rows.front().run.model, options.ranks, table_of(rows));
   double worst = 0;

@@ -58,7 +58,7 @@ void TrainSection::list(FieldList& fields) {
   fields.add("device", device, "what computes", one_of({"cpu", "cuda"}));
   fields.add("graph", graph, "cuda: replay each step as one graph instead of launching op by op");
   fields.add("threads", threads,
-             "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
+             "of the CPU executor; 0: the cores of a machine, divided by its ranks",
              between(0, 1024));
   fields.add("max_hours", max_hours,
              "hours after which the run saves and stops (exit code 130), to be resumed; 0: none",
@@ -73,8 +73,8 @@ void OutputSection::list(FieldList& fields) {
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
   fields.add("keep_every", keep_every,
              "kept for good: checkpoints whose step is a multiple of this; 0: none", at_least(0));
-  fields.add("keep_best", keep_best, "kept as well: so many checkpoints of lowest validation loss",
-             at_least(0));
+  fields.add("keep_best", keep_best,
+             "kept as well: this many checkpoints of lowest validation loss", at_least(0));
   fields.add(
       "background", background,
       "write checkpoints beside training, from a copy in host memory; false: training waits, "

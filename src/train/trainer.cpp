@@ -139,11 +139,11 @@ Status prove(const StepOptions& options, World& world) {
 
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan,
               bool fixed_batch) {
-  log_info("{}: {} parameters, {} ops a step, {}, {}; {} sequences of {} + {} tokens a step",
+  log_info("{}: {} parameters, {} ops per step, {}, {}; {} sequences of {} + {} tokens per step",
            options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
            memory_text(plan),
            options.target.device == Device::kCuda
-               ? std::string("one GPU a rank")
+               ? std::string("one GPU per rank")
                : fmt::format("{} thread{}", options.target.threads,
                              options.target.threads == 1 ? "" : "s"),
            options.global_batch(), options.batch.source, options.batch.target);
