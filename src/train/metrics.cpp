@@ -1,9 +1,11 @@
 #include "train/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -11,6 +13,15 @@
 #include "base/text.h"
 
 namespace quintet {
+namespace {
+
+std::size_t terminal_width() {
+  struct winsize size = {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
+}
+
+}  // namespace
 
 Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_step) {
   QT_TRY(make_directories(folder));
@@ -69,28 +80,38 @@ Progress::Progress(std::int64_t total_steps, std::int64_t log_every, double memo
       terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void Progress::step(const StepMetrics& m) {
-  loss_ += m.loss;
-  seconds_ += m.seconds;
-  data_seconds_ += m.data_seconds;
-  tokens_ += m.tokens;
-  flops_ += m.flops;
-  ++count_;
-  const bool due = m.step % log_every_ == 0 || m.step == total_steps_;
-  // A terminal is redrawn at every step that takes its time; a log gets one line for log_every.
-  if (!due && !(terminal_ && seconds_ > 0.2)) return;
+  const double kept = terminal_ ? 1 - 1 / static_cast<double>(log_every_) : 1;
+  for (const auto& [sum, value] : {std::pair{&loss_, m.loss},
+                                   {&seconds_, m.seconds},
+                                   {&data_seconds_, m.data_seconds},
+                                   {&tokens_, m.tokens},
+                                   {&flops_, m.flops},
+                                   {&count_, 1.0}})
+    *sum = *sum * kept + value;
+  since_drawn_ += m.seconds;
+  const bool last = m.step == total_steps_;
+  const std::string left =
+      human_duration(static_cast<double>(total_steps_ - m.step) * seconds_ / count_);
+  if (terminal_) {
+    if (since_drawn_ < 0.1 && !last) return;
+    since_drawn_ = 0;
+    std::string line = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  left {}", m.step,
+                                   total_steps_, loss_ / count_, tokens_ / seconds_, left);
+    line.resize(std::min(line.size(), terminal_width() - 1));
+    fmt::print(stderr, "\r\033[K{}", line);
+    std::fflush(stderr);
+    line_open_ = true;
+    return;
+  }
+  if (m.step % log_every_ != 0 && !last) return;
   const double rate = flops_ / seconds_;
-  const std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  {}  {}  data wait {:.1f} %  left {}",
-                  m.step, total_steps_, loss_ / static_cast<double>(count_), tokens_ / seconds_,
-                  rate < 1e12 ? fmt::format("{:.1f} GFLOP/s", rate * 1e-9)
-                              : fmt::format("{:.1f} TFLOP/s", rate * 1e-12),
-                  human_bytes(memory_bytes_), 100 * data_seconds_ / seconds_,
-                  human_duration(static_cast<double>(total_steps_ - m.step) * seconds_ /
-                                 static_cast<double>(count_)));
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ && !due ? "" : "\n");
+  fmt::print(stderr, "step {}/{}  loss {:.4f}  {:.0f} tok/s  {}  {}  data wait {:.1f} %  left {}\n",
+             m.step, total_steps_, loss_ / count_, tokens_ / seconds_,
+             rate < 1e12 ? fmt::format("{:.1f} GFLOP/s", rate * 1e-9)
+                         : fmt::format("{:.1f} TFLOP/s", rate * 1e-12),
+             human_bytes(memory_bytes_), 100 * data_seconds_ / seconds_, left);
   std::fflush(stderr);
-  line_open_ = terminal_ && !due;
-  if (due) loss_ = seconds_ = data_seconds_ = tokens_ = flops_ = 0, count_ = 0;
+  loss_ = seconds_ = data_seconds_ = tokens_ = flops_ = count_ = 0;
 }
 
 void Progress::validated(std::int64_t step, const ValidationResult& result, bool best) {

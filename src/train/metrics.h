@@ -41,7 +41,8 @@ class MetricsFile {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// Averages over the steps since the last line. On a terminal the line is redrawn in place.
+// In a log a line for every log_every steps, with their averages. On a terminal one line that is
+// redrawn in place, with averages that forget what is longer ago than log_every steps.
 class Progress {
  public:
   Progress(std::int64_t total_steps, std::int64_t log_every, double memory_bytes);
@@ -56,8 +57,9 @@ class Progress {
   const double memory_bytes_;
   const bool terminal_;
   bool line_open_ = false;
-  double loss_ = 0, seconds_ = 0, data_seconds_ = 0, tokens_ = 0, flops_ = 0;
-  std::int64_t count_ = 0;
+  // Sums over steps, and over how many.
+  double loss_ = 0, seconds_ = 0, data_seconds_ = 0, tokens_ = 0, flops_ = 0, count_ = 0;
+  double since_drawn_ = 0;  // seconds
 };
 
 }  // namespace quintet

@@ -84,6 +84,8 @@ void OutputSection::list(FieldList& fields) {
   fields.add("summary_skip", summary_skip,
              "first steps that the summary's times leave out: they pay for pages and buffers",
              at_least(0));
+  fields.add("tensorboard", tensorboard,
+             "write event files for TensorBoard beside metrics.jsonl");
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add(
       "resume_changed", resume_changed,

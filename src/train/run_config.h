@@ -58,6 +58,7 @@ struct OutputSection {
   bool background = true;
   bool checkpoints = true;
   std::int64_t summary_skip = 1;
+  bool tensorboard = false;
   bool resume = false;
   bool resume_changed = false;
   std::string trace;

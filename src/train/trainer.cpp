@@ -30,6 +30,7 @@
 #include "train/run_signals.h"
 #include "train/saver.h"
 #include "train/starting_weights.h"
+#include "train/tensorboard.h"
 #include "train/validation.h"
 
 namespace quintet {
@@ -229,6 +230,7 @@ class Run {
   StepMetrics metrics_;                        // of the last step
   std::optional<ValidationResult> validated_;  // after it, if that was due
   std::optional<MetricsFile> metrics_file_;
+  std::optional<TensorboardFile> tensorboard_;
   std::optional<Ledger> ledger_;
   std::optional<Saver> saver_;
   std::optional<Progress> progress_;
@@ -285,6 +287,9 @@ Status Run::prepare() {
   }
   if (reports_ && keeps_files_) {
     QT_ASSIGN(metrics_file_, MetricsFile::open(config_.output.folder, start_.step));
+    if (config_.output.tensorboard) {
+      QT_ASSIGN(tensorboard_, TensorboardFile::open(config_.output.folder, start_.step));
+    }
   }
   QT_TRY(prepare_trace(config_, start_.step, reports_));
   ledger_.emplace(
@@ -455,8 +460,9 @@ Status Run::record(std::int64_t step) {
     progress_->step(metrics_);
     if (validated_) progress_->validated(step, *validated_, position_.best_step == step);
   }
-  if (!metrics_file_) return {};
-  return metrics_file_->append(metrics_, validated_ ? &*validated_ : nullptr);
+  const ValidationResult* validation = validated_ ? &*validated_ : nullptr;
+  if (tensorboard_) QT_TRY(tensorboard_->append(metrics_, validation));
+  return metrics_file_ ? metrics_file_->append(metrics_, validation) : Status();
 }
 
 Status Run::save(bool due, bool last) {
