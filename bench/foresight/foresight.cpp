@@ -4,6 +4,8 @@
 //
 //   build/bench/foresight_bench CASES.toml MACHINE.toml [FOLDER]
 //
+// Runs that FOLDER has already are not run again: interrupted, the same command goes on.
+//
 // CASES.toml has the keys of a run (the global batch as on one rank) and a section of its own:
 //
 //   [foresight]
@@ -103,9 +105,12 @@ class Bench {
 
   Status run() {
     if (cases_.nodes == 1 || cases_.bandwidths.empty()) cases_.bandwidths = {""};
-    for (const std::string& bandwidth : cases_.bandwidths) QT_TRY(run_at(bandwidth));
+    Status status;
+    for (const std::string& bandwidth : cases_.bandwidths) {
+      if (status.ok()) status = run_at(bandwidth);
+    }
     print();
-    return {};
+    return status;
   }
 
  private:
@@ -173,6 +178,7 @@ class Bench {
   }
 
   Result<double> measure(RunConfig run, const std::string& folder, bool cluster) const {
+    if (const auto known = measured_in(folder); known.ok()) return known;
     QT_TRY(make_directories(folder));
     run.output.folder = folder;
     run.train.threads = std::max<std::int64_t>(machine_.device.threads, 1);
@@ -184,6 +190,10 @@ class Bench {
     if (cluster) line.insert(line.end(), {"--cluster", kName});
     line.insert(line.end(), {"--", "train", file});
     QT_TRY(run_command(line, folder + "/log.txt"));
+    return measured_in(folder);
+  }
+
+  static Result<double> measured_in(const std::string& folder) {
     QT_ASSIGN(const std::string text, read_file(folder + "/summary.json"));
     QT_ASSIGN(const RunSummary summary, RunSummary::from_json(text, folder + "/summary.json"));
     return summary.step_seconds;
@@ -194,8 +204,9 @@ class Bench {
                "predicted ms", "error", "spread");
     std::vector<double> measured, predicted, errors, spreads;
     for (const Row& row : rows_) {
-      if (!row.failure.empty()) {
-        fmt::print("{:<10} {:<48} {}\n", row.bandwidth, row.layout, row.failure);
+      if (row.seconds.empty() || !row.failure.empty()) {
+        fmt::print("{:<10} {:<48} {}\n", row.bandwidth, row.layout,
+                   row.failure.empty() ? "not run" : row.failure);
         continue;
       }
       fmt::print("{:<10} {:<48} {:>12.2f} {:>12.2f} {:>7.1f}% {:>7.1f}%\n", row.bandwidth,
@@ -217,7 +228,7 @@ class Bench {
     for (const std::string& bandwidth : cases_.bandwidths) {
       const Row *chosen = nullptr, *best = nullptr;
       for (const Row& row : rows_) {
-        if (!row.failure.empty() || row.bandwidth != bandwidth) continue;
+        if (row.seconds.empty() || !row.failure.empty() || row.bandwidth != bandwidth) continue;
         if (chosen == nullptr || row.predicted < chosen->predicted) chosen = &row;
         if (best == nullptr || row.measured() < best->measured()) best = &row;
       }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "lab/cluster.h"
+#include "lab/factor_name.h"
 #include "lab/measured_run.h"
 #include "lab/simulated_run.h"
 #include "lab/tool.h"
@@ -105,7 +106,7 @@ Result<std::vector<std::size_t>> levels_in(const StudyFile& study, const Json& s
 std::string label_of(const Json& settings) {
   std::vector<std::string> parts;
   for (const auto& [key, value] : settings.items()) {
-    parts.push_back(fmt::format("{}={}", key.substr(key.rfind('.') + 1),
+    parts.push_back(fmt::format("{}={}", short_factor_name(key),
                                 value.is_string() ? value.get<std::string>() : to_text(value)));
   }
   return join(parts, " ");

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "base/text.h"
+#include "lab/factor_name.h"
 #include "lab/plot/markup.h"
 
 namespace quintet {
@@ -175,17 +176,12 @@ Result<double> response_of(const StudyRun& run, const std::string& name) {
   return usage_error("a study has no response \"{}\"; it has {}", name, join(names, ", "));
 }
 
-// What a factor is called in figures: "zero" for parallel.zero, "model" for model.name; its whole
-// name where that would not be unique.
+// What a factor is called in figures; its whole name where the short one would not be unique.
 std::string short_name(const StudyData& study, const std::string& name) {
-  const auto shortened = [](const std::string& full) {
-    if (full == "model.name") return std::string("model");
-    return full.substr(full.find('.') == std::string::npos ? 0 : full.find('.') + 1);
-  };
-  const std::string wanted = shortened(name);
+  const std::string wanted = short_factor_name(name);
   const auto alike =
       std::count_if(study.factors.begin(), study.factors.end(),
-                    [&](const auto& factor) { return shortened(factor.name) == wanted; });
+                    [&](const auto& factor) { return short_factor_name(factor.name) == wanted; });
   return alike == 1 ? wanted : name;
 }
 
