@@ -57,7 +57,7 @@ class Parser {
         if (at_end() || peek() != ']') return fail("expected ] after the section's name");
         ++at_;
         if (!sections.insert(section).second)
-          return fail(fmt::format("section [{}] stands twice", section));
+          return fail(fmt::format("section [{}] occurs twice", section));
       } else {
         TomlEntry entry;
         entry.line = line_;
@@ -71,7 +71,7 @@ class Parser {
         QT_ASSIGN(entry.value, value());
         entry.item_lines = std::move(item_lines_);
         if (!keys.insert(section + "." + entry.key).second) {
-          return fail(fmt::format("{} stands twice", entry.key));
+          return fail(fmt::format("{} occurs twice", entry.key));
         }
         entries.push_back(std::move(entry));
       }

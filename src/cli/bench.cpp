@@ -13,7 +13,9 @@ void print(const StepOptions& step, const StepBench& b) {
   fmt::print("{}: {} x {} sequences of {} + {} tokens, {}, {}\n", step.model.name, step.accumulate,
              step.batch.micro_batch, step.batch.source, step.batch.target,
              step.options.dtype == DType::kBF16 ? "bf16" : "fp32",
-             device ? "on the GPU" : fmt::format("{} threads", step.target.threads));
+             device ? "on the GPU"
+                    : fmt::format("{} thread{}", step.target.threads,
+                                  step.target.threads == 1 ? "" : "s"));
   fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {}\n", b.seconds * 1e3,
              b.fastest * 1e3, b.tokens / b.seconds, memory_text(b.plan));
   fmt::print(
@@ -31,7 +33,7 @@ void print(const StepOptions& step, const StepBench& b) {
   double total = 0;
   for (const KindCost& k : b.kinds) total += k.seconds;
   fmt::print("{:<22} {:>5} {:>9} {:>7} {:>9} {:>8} {:>12}\n", "op kind", "ops", "ms", "share",
-             "GFLOP/s", "GB/s", "of its floor");
+             "GFLOP/s", "GB/s", "floor/time");
   for (const KindCost& k : b.kinds) {
     // The floor of an op kind: its products at the ceiling or its bytes at the copy rate, whichever
     // takes longer.
@@ -42,7 +44,9 @@ void print(const StepOptions& step, const StepBench& b) {
                k.bytes / k.seconds * 1e-9, 100 * floor / k.seconds);
   }
   fmt::print(
-      "\nOf the {:.2f} ms that ops take, {:.2f} are products at the ceiling's rate. A large copy "
+      "\nfloor/time: the least time that a kind's products at the ceiling's rate or its bytes at a "
+      "copy's\ncould take, beside what it takes.\nOf the {:.2f} ms that ops take, {:.2f} are "
+      "products at the ceiling's rate. A large copy "
       "moves {:.1f} "
       "GB/s.\n",
       total * 1e3, b.product_seconds * 1e3, b.copy_bytes * 1e-9);
@@ -87,7 +91,7 @@ void add_bench(CLI::App& app, Action& action) {
   auto repetitions = std::make_shared<int>(20);
   auto json = std::make_shared<bool>(false);
   command->add_option("--repeat", *repetitions, "steps to time")->check(CLI::Range(1, 100000));
-  command->add_flag("--json", *json, "for programs");
+  command->add_flag("--json", *json, "print JSON");
   command->footer(
       "Example: quintet bench step --model mini --micro-batch 8 --source 128 --target 32");
   command->callback([options, repetitions, json, &action] {

@@ -28,11 +28,12 @@ void print_saving(const StepOptions& step, const CheckpointBench& b) {
   };
   row("plain writer: one thread, one file, flushed", b.plain_seconds, true);
   row("save that training waits for", b.waiting_seconds, true);
-  row("save beside training: training stands still", b.still_seconds, false);
+  row("save beside training: training waits", b.still_seconds, false);
   row("save beside training: until durable", b.durable_seconds, true);
-  row("a step meanwhile", b.beside_seconds, false);
+  row("one step meanwhile", b.beside_seconds, false);
   fmt::print(
-      "\nTraining stands still for {:.2f} % of a save that it waits for; the files are written at "
+      "\nA save beside training stops it for {:.2f} % of the time of one that it waits for; the "
+      "files are written at "
       "{:.0f} % of the plain writer's rate.\n",
       100 * middle(b.still_seconds) / middle(b.waiting_seconds),
       100 * middle(b.plain_seconds) / middle(b.durable_seconds));
@@ -56,7 +57,7 @@ Json saving_json(const StepOptions& step, const CheckpointBench& b) {
 
 void add_bench_checkpoint(CLI::App& bench, Action& action) {
   CLI::App* command = bench.add_subcommand(
-      "checkpoint", "saving: how long training stands still, how fast files are written");
+      "checkpoint", "saving: how long training waits, how fast files are written");
   auto options = std::make_shared<RunOptions>(*command);
   auto folder = std::make_shared<std::string>(".");
   auto repetitions = std::make_shared<int>(3);

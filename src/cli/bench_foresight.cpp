@@ -121,7 +121,7 @@ void add_bench_foresight(CLI::App& bench, Action& action) {
   command->add_option("--seconds", options->seconds, "for the steps of one case, about")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--limit", options->limit, "no new case after so many seconds; 0: all of them")
+      ->add_option("--limit", options->limit, "no new case after this many seconds; 0: all of them")
       ->check(CLI::NonNegativeNumber);
   command->footer(
       "Example: quintet bench foresight --cases bench/foresight/h200_cases.csv --out measured.csv "

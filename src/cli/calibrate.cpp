@@ -53,7 +53,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--threads", *threads, "CPU threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--limit", options->limit, "stop after so many seconds; 0: when done")
+  command->add_option("--limit", options->limit, "stop after this many seconds; 0: when done")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-grid", *no_grid, "leave out products of sizes that no model has");
   command->add_flag("--links", *links,

@@ -54,7 +54,8 @@ void print(const DataBenchOptions& options, const DataBench& bench) {
       "the\n"
       "tokenizer alone on the same documents, in memory already. Both begin with empty caches.\n");
   fmt::print("{:<28} {:>14} {:>16} {:>11} {:>16}\n", "jsonl.zst to shards", "tokenizer alone",
-             "all, one thread", "slower by", fmt::format("{} threads", options.threads));
+             "all, one thread", "slower by",
+             fmt::format("{} thread{}", options.threads, options.threads == 1 ? "" : "s"));
   for (const EndToEnd& e : bench.end_to_end) {
     for (const bool wall : {true, false}) {
       const auto of = [&](const Rounds& rounds) {

@@ -134,8 +134,8 @@ void add_data_build(CLI::App& data, Action& action) {
       ->type_name("NAME");
   command
       ->add_option("--language-by", build->language_by,
-                   "how to tell languages: directory, file:PATTERN with {} where the language "
-                   "stands, or field:NAME of records")
+                   "how to tell languages: directory, file:PATTERN with {} in the place of the "
+                   "language, or field:NAME of records")
       ->type_name("RULE");
   command
       ->add_option("--text-field", options.text_field,
@@ -177,7 +177,7 @@ void add_data_build(CLI::App& data, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--max-bad-lines", options.bad_lines,
-                   "lines that are not valid or lack the field are passed over up to so many")
+                   "lines that are not valid or lack the field are passed over, up to this many")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--threads", options.threads, "0: one a core; does not change the result")

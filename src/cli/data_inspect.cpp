@@ -328,7 +328,8 @@ void add_data_inspect(CLI::App& data, Action& action) {
       "  quintet data inspect corpus\n"
       "  quintet data inspect corpus --tokens 1e9 --source 512 --set pack=true\n"
       "  quintet data inspect corpus --sample 0 1 2 --source 64\n"
-      "  quintet data inspect corpus --sample 0 --set objective=ul2 --set only='[\"de\"]'");
+      "  quintet data inspect corpus --sample 0 --source 256 --set objective=ul2 --set "
+      "only='[\"de\"]'");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

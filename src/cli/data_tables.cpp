@@ -11,10 +11,15 @@ void print_corpus_table(const Manifest& manifest) {
     const auto ratio = [](std::int64_t a, std::int64_t b) {
       return b == 0 ? 0.0 : static_cast<double>(a) / static_cast<double>(b);
     };
-    fmt::print("{:<12} {:<9} {:>14} {:>14} {:>16} {:>12.3f} {:>10.4f} %\n", language,
-               name_of(split), with_commas(counts.documents), with_commas(counts.bytes),
-               with_commas(counts.tokens), ratio(counts.bytes, counts.tokens),
-               100 * ratio(counts.unknown_characters, counts.characters));
+    // What was imported as ids never was text here.
+    const bool text = counts.bytes > 0 || counts.tokens == 0;
+    fmt::print(
+        "{:<12} {:<9} {:>14} {:>14} {:>16} {:>12} {:>12}\n", language, name_of(split),
+        with_commas(counts.documents), text ? with_commas(counts.bytes) : "-",
+        with_commas(counts.tokens),
+        text ? fmt::format("{:.3f}", ratio(counts.bytes, counts.tokens)) : "-",
+        text ? fmt::format("{:.4f} %", 100 * ratio(counts.unknown_characters, counts.characters))
+             : "-");
   };
   for (const auto& [language, splits] : manifest.languages) {
     for (const auto& [split, counts] : splits) row(language, split, counts);

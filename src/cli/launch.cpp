@@ -64,7 +64,7 @@ void add_launch(CLI::App& app, Action& action) {
                            ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--threads", options->mpirun.threads,
-                   "CPU threads of each rank; 0: share out the cores")
+                   "CPU threads of each rank; 0: the cores divided by the ranks")
       ->check(CLI::Range(0, 1024));
   command->add_option("--hosts", options->mpirun.hosts,
                       "mpirun's list of hosts, e.g. node1:8,node2:8");
@@ -74,7 +74,7 @@ void add_launch(CLI::App& app, Action& action) {
       ->excludes("--hosts");
   command
       ->add_option("--restarts", options->restarts,
-                   "start `train` again so many times when ranks were lost, from its newest "
+                   "start `train` again this many times when ranks were lost, from its newest "
                    "checkpoint and without the hosts that no longer answer")
       ->check(CLI::Range(0, 1000000));
   command->add_option(

@@ -145,7 +145,7 @@ void print_memory(const RankPlan& rank, std::int64_t saving) {
 void print_traffic(const std::vector<Traffic>& traffic) {
   if (traffic.empty()) return;
   fmt::print("\n{:<9} {:<21} {:<12} {:>6} {:>18}\n", "for", "sends", "along", "ops",
-             "bytes a step");
+             "bytes per step");
   for (const Traffic& row : traffic) {
     fmt::print("{:<9} {:<21} {:<12} {:>6} {:>18}\n", name_of(row.method), name_of(row.kind),
                row.axis, row.ops, with_commas(row.bytes));

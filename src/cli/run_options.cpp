@@ -9,7 +9,7 @@ RunOptions::RunOptions(CLI::App& command) {
       ->allow_extra_args(false);
   shortcut(command, "--model", "model.name", "preset, config.json, or folder with one");
   shortcut(command, "--micro-batch", "batch.micro_batch", "sequences computed at one time");
-  shortcut(command, "--accumulate", "batch.accumulate", "micro-batches a step");
+  shortcut(command, "--accumulate", "batch.accumulate", "micro-batches per step");
   shortcut(command, "--source", "batch.source", "tokens of the encoder's input");
   shortcut(command, "--target", "batch.target", "tokens of the decoder (0: from the objective)");
   shortcut(command, "--precision", "train.precision", "fp32 or bf16");
@@ -23,7 +23,7 @@ RunOptions::RunOptions(CLI::App& command) {
   shortcut(command, "--interleave", "parallel.interleave", "pieces of the model on each stage");
   shortcut(command, "--trace", "output.trace", "file for a time line of all ranks");
   shortcut(command, "--device", "train.device", "cpu or cuda");
-  shortcut(command, "--threads", "train.threads", "CPU threads (0: one a core)");
+  shortcut(command, "--threads", "train.threads", "CPU threads (0: one per core)");
 }
 
 void RunOptions::add_ranks(CLI::App& command) {

@@ -48,17 +48,18 @@ Status sweep(const SweepOptions& options) {
   fmt::print(
       "\n{} on {} ranks. Loss: of the last step, and the curve's largest relative difference to "
       "the first row's.\nSpeed: compared with the first row. Memory: of the rank that takes most. "
-      "Bytes: sent by one rank in a step, "
+      "Bytes: sent by one rank per step, "
       "by method.\n\n{}",
       rows.front().run.model, options.ranks, table_of(rows));
   double worst = 0;
   std::size_t failed = 0;
+  ErrorCode code = ErrorCode::kInternal;
   for (const SweepRow& row : rows) {
     worst = std::max(worst, row.loss_distance);
-    failed += row.failure.empty() ? 0 : 1;
+    if (row.failure.empty()) continue;
+    if (failed++ == 0) code = row.code;
   }
-  if (failed > 0)
-    return make_error(ErrorCode::kMismatch, "{} of {} layouts did not run", failed, rows.size());
+  if (failed > 0) return make_error(code, "{} of {} layouts did not run", failed, rows.size());
   if (worst > kSameCurve) {
     return make_error(ErrorCode::kMismatch,
                       "the loss curves differ by up to {:.1e}, more than rounding explains", worst);
@@ -78,13 +79,15 @@ void add_sweep(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--layout", options->layouts,
-                   "a layout, e.g. --layout tp=2,zero=1 (repeatable); without any, a usual dozen")
+                   "a layout, e.g. --layout tp=2,zero=1 (repeatable); without any, the usual ones")
       ->type_name("KEY=VALUE,...")
       ->allow_extra_args(false);
   command->add_option("--keep", options->folder,
                       "folder that keeps each run's metrics, summary and log");
   command->footer(
       "The global batch is batch.micro_batch x batch.accumulate; it is the same for every layout.\n"
+      "Exits with 4 if loss curves differ; where a layout did not run, with the code of the first\n"
+      "that did not (2: it was refused).\n"
       "Example: quintet sweep -n 4 examples/layouts.toml");
   command->callback([options, &action] { action = [options] { return sweep(*options); }; });
 }

@@ -164,7 +164,7 @@ void add_tokenizer(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--max-bad-lines", options->text.bad_lines,
-                   "lines that are not valid or lack the field are passed over up to so many")
+                   "lines that are not valid or lack the field are passed over, up to this many")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--megabytes", options->megabytes, "of text to train on, drawn from all")

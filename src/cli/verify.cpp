@@ -124,7 +124,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"none", "selective", "full"}));
   command
       ->add_option("--accumulate", options->accumulate,
-                   "split each batch into so many micro-batches")
+                   "split each batch into this many micro-batches")
       ->check(CLI::Range(1, 1 << 16));
   command->add_option("--tp", options->layout.tp,
                       "tensor-parallel ranks (started by mpirun, srun or launch)");
@@ -134,7 +134,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"1f1b", "interleaved"}));
   command->add_option("--interleave", options->layout.interleave,
                       "pieces of the model on each stage");
-  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--json", options->json, "print JSON");
   command->add_flag("--all", options->all, "every gradient and every step, not only the worst");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

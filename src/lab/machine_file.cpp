@@ -156,7 +156,7 @@ Status read_op(const std::string& item, OpTable& ops) {
   if (words.size() == 5) {
     QT_ASSIGN(seconds.warm, read_seconds(words[4]));
   }
-  if (ops.contains(key)) return usage_error("{} stands twice", key.str());
+  if (ops.contains(key)) return usage_error("{} occurs twice", key.str());
   ops.add(key, seconds);
   return {};
 }
@@ -179,7 +179,7 @@ Status read_collective(const std::string& item, Machine& machine) {
     return usage_error("{} bytes: expected a positive integer", words[3]);
   QT_ASSIGN(const double seconds, read_seconds(words[4]));
   if (!machine.collectives[key].emplace(bytes, seconds).second)
-    return usage_error("{} {} {} {} stands twice", words[0], words[1], words[2], words[3]);
+    return usage_error("{} {} {} {} occurs twice", words[0], words[1], words[2], words[3]);
   return {};
 }
 
@@ -198,7 +198,7 @@ Status read_beside_ranks(const std::string& item,
     names.emplace_back(name_of(static_cast<OpClass>(i)));
     if (names.back() != words[1]) continue;
     if (!table.emplace(std::pair{ranks, static_cast<OpClass>(i)}, factor).second)
-      return usage_error("{} {} stands twice", words[0], words[1]);
+      return usage_error("{} {} occurs twice", words[0], words[1]);
     return {};
   }
   return usage_error("{}: expected one of {}", words[1], join(names, ", "));
@@ -286,9 +286,8 @@ void SharingSection::list(FieldList& fields) {
              "ops while copies to or from the host go on", factor);
   fields.add("copy_beside_compute", copy_beside_compute, "copies while ops go on", factor);
   fields.add("copy_both_ways", copy_both_ways, "a copy while another goes the other way", factor);
-  fields.add(
-      "beside_ranks", beside_ranks,
-      "\"RANKS CLASS FACTOR\": ops while so many ranks of a node compute, each on its own cores");
+  fields.add("beside_ranks", beside_ranks,
+             "\"RANKS CLASS FACTOR\": ops while N ranks of a node compute, each on its own cores");
   add_measured(fields, measured);
 }
 

@@ -160,7 +160,7 @@ Status check_study(StudyFile& study, const std::string& file) {
   }
   if (study.study.global_batch < 1) {
     return usage_error(
-        "{}: [study] global_batch is missing: the sequences of a step, the same for every row, or "
+        "{}: [study] global_batch is missing: sequences per step, the same for every row, or "
         "rows cannot be compared",
         file);
   }
@@ -242,7 +242,7 @@ double number_of(const TomlScalar& scalar) {
 void StudySection::list(FieldList& fields) {
   fields.add("name", name, "what the study is called");
   fields.add("question", question, "what is to be found out, in a sentence");
-  fields.add("global_batch", global_batch, "sequences of a step, the same for every row",
+  fields.add("global_batch", global_batch, "sequences per step, the same for every row",
              between(1, 1 << 24));
   fields.add("origin", origin,
              "what rows are; auto: simulated where a machine file is named, else measured",
@@ -251,8 +251,8 @@ void StudySection::list(FieldList& fields) {
 
 void DesignSection::list(FieldList& fields) {
   fields.add("kind", kind,
-             "all combinations of levels; so many with all pairs of levels as evenly as can be; or "
-             "so many at random",
+             "all combinations of levels; N with all pairs of levels as evenly as possible; or "
+             "N at random",
              one_of({"full", "fraction", "sample"}));
   fields.add("cells", cells, "fraction, sample: how many combinations", between(1, 1000000));
   fields.add("repeats", repeats, "runs of each combination", between(1, 10000));

@@ -69,6 +69,7 @@ Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings
   Result<RunConfig> changed = with_layout(config, settings, ranks);
   if (!changed.ok()) {
     row.failure = changed.error().message;
+    row.code = changed.error().code;
     return row;
   }
   changed.value().output.checkpoints = false;
@@ -85,6 +86,7 @@ Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings
     return outcome.run.error();
   } else {
     row.failure = outcome.run.error().message;
+    row.code = outcome.run.error().code;
   }
   return row;
 }

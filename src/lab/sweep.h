@@ -20,6 +20,7 @@ struct SweepRow {
   std::vector<double> losses;  // by step
   double loss_distance = 0;    // largest relative difference to the first row's, over all steps
   std::string failure;         // why there is no result; empty when there is one
+  ErrorCode code = ErrorCode::kInternal;  // of the failure
 };
 
 // The layouts that are told most by, on so many ranks: each method by itself, then together. The

@@ -7,17 +7,17 @@
 namespace quintet {
 
 void LayoutConfig::list(FieldList& fields) {
-  fields.add("tp", tp, "tensor-parallel ranks: each layer's weights are split over so many",
+  fields.add("tp", tp, "tensor-parallel ranks: each layer's weights are split over this many",
              between(1, 1024));
-  fields.add("pp", pp, "pipeline stages: the layers are cut into so many", between(1, 1024));
+  fields.add("pp", pp, "pipeline stages: the layers are cut into this many", between(1, 1024));
   fields.add("order", order,
              "how ranks are numbered, fastest first; neighbours talk most along the first",
              one_of({"tp-dp-pp", "tp-pp-dp", "dp-tp-pp", "dp-pp-tp", "pp-tp-dp", "pp-dp-tp"}));
-  fields.add(
-      "zero", zero,
-      "what data-parallel ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and "
-      "parameters",
-      between(0, 3));
+  fields.add("zero", zero,
+             "what is sharded over data-parallel ranks: 0 nothing, 1 optimizer state, 2 and "
+             "gradients, 3 and "
+             "parameters",
+             between(0, 3));
   fields.add(
       "shard_group", shard_group,
       "data-parallel ranks that share one copy of what zero shards; 0: all of them. A smaller "
@@ -28,7 +28,7 @@ void LayoutConfig::list(FieldList& fields) {
              between(0, 64));
   fields.add(
       "bucket", bucket,
-      "layers are joined until they have so many parameters, then communicated as one; 0: each "
+      "layers are joined until they have this many parameters, then communicated as one; 0: each "
       "layer by itself",
       at_least(0));
   fields.add("whole_below", whole_below, "units with fewer parameters than this are never sharded",

@@ -67,7 +67,7 @@ Result<CheckpointManifest> CheckpointManifest::parse(const std::string& text,
   constexpr std::int64_t kLargestBlock = std::int64_t{1} << 30;
   if (manifest.step < 0 || manifest.block_bytes < 8 || manifest.block_bytes > kLargestBlock ||
       manifest.block_bytes % 8 != 0)
-    return damaged("a step or a size of blocks that cannot be");
+    return damaged("an invalid step or size of blocks");
   const auto sum_in = [](const Json& value) {
     return value.is_string() ? parse_checksum(value.get_ref<const std::string&>()) : std::nullopt;
   };
@@ -77,12 +77,12 @@ Result<CheckpointManifest> CheckpointManifest::parse(const std::string& text,
         entry.is_object() && entry.contains("checksum") ? sum_in(entry["checksum"]) : std::nullopt;
     if (file.head < 0 || file.bytes < file.head || !sum || name.empty() ||
         name.find('/') != std::string::npos)
-      return damaged("an entry of a file that cannot be");
+      return damaged("an invalid entry of a file");
     manifest.files[name] = {file.bytes, file.head, *sum};
   }
   for (const auto& [name, list] : json["tensors"].items()) {
     std::vector<std::uint64_t>& sums = manifest.tensors[name];
-    if (!list.is_array()) return damaged("an entry of a tensor that cannot be");
+    if (!list.is_array()) return damaged("an invalid entry of a tensor");
     for (const Json& value : list) {
       const auto sum = sum_in(value);
       if (!sum) return damaged("a checksum that is none");

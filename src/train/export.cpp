@@ -188,29 +188,24 @@ class Export {
 
   // The one that was named, or that of the data the run was trained on, if it is still there.
   Status find_tokenizer() {
-    std::error_code failure;
     if (!options_.tokenizer.empty()) {
-      report_.tokenizer = options_.tokenizer;
-      if (std::filesystem::is_directory(options_.tokenizer, failure)) {
-        report_.tokenizer = tokenizer_in(options_.tokenizer);
-        if (!report_.tokenizer)
-          return bad_input("{}: has no tokenizer.model, spiece.model or tokenizer.json",
-                           options_.tokenizer.string());
-      }
+      QT_ASSIGN(report_.tokenizer, tokenizer_at(options_.tokenizer));
       return {};
     }
-    const Path path = checkpoint_.info.folder / "run.toml";
-    const auto config = load_run_config(path.string(), {});
+    const auto config = load_run_config((checkpoint_.info.folder / "run.toml").string(), {});
     if (!config.ok()) {
       report_.why_no_tokenizer = config.error().message;
     } else if (config.value().data.kind == "synthetic") {
       report_.why_no_tokenizer = "it was trained on synthetic data";
     } else {
-      const Path data = config.value().data.corpus.folders().front();
-      report_.tokenizer = tokenizer_in(data);
-      if (!report_.tokenizer)
+      const Path data = tokenizer_place(config.value());
+      if (const auto found = tokenizer_at(data);
+          found.ok() && std::filesystem::exists(found.value())) {
+        report_.tokenizer = found.value();
+      } else {
         report_.why_no_tokenizer =
-            fmt::format("{}, which it was trained on, is not there", data.string());
+            fmt::format("{}, which it was trained with, is not there", data.string());
+      }
     }
     return {};
   }

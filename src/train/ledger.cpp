@@ -158,6 +158,11 @@ Result<RunSummary> RunSummary::from_json(const std::string& text, const std::str
 
 std::string describe(const RunSummary& summary) {
   const StepAccount mean = summary.mean_account();
+  if (!(mean.step > 0)) {
+    return fmt::format(
+        "{}, {}: no time breakdown; the run had only steps that output.summary_skip leaves out\n",
+        summary.model, summary.layout);
+  }
   std::string text =
       fmt::format("{}, {}: {:.2f} ms per step (median)\n\n{:<18} {:>10} {:>7}\n", summary.model,
                   summary.layout, summary.step_seconds * 1e3, "mean of all steps", "ms", "share");
@@ -177,7 +182,7 @@ std::string describe(const RunSummary& summary) {
   }
   if (summary.looks > 0) {
     text += fmt::format(
-        "\n{} of the steps {} timed op by op and stand{} for all; that cost {:.2f} % of the run\n",
+        "\n{} of the steps {} timed op by op and represent{} all; that cost {:.2f} % of the run\n",
         summary.looks, summary.looks == 1 ? "was" : "were", summary.looks == 1 ? "s" : "",
         100 * summary.look_cost);
   }

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "data/corpus/manifest.h"
+#include "data/tokenizer/model_tokenizer.h"
 #include "optim/decay_table.h"
 #include "parallel/communicator.h"
 #include "train/model_state.h"
@@ -59,7 +60,7 @@ void TrainSection::list(FieldList& fields) {
   fields.add("device", device, "what computes", one_of({"cpu", "cuda"}));
   fields.add("graph", graph, "cuda: replay each step as one graph instead of launching op by op");
   fields.add("threads", threads,
-             "of the CPU executor; 0: one a core, shared out among the ranks of a machine",
+             "of the CPU executor; 0: the cores of a machine, divided by its ranks",
              between(0, 1024));
   fields.add("max_hours", max_hours,
              "hours after which the run saves and stops (exit code 130), to be resumed; 0: none",
@@ -74,8 +75,8 @@ void OutputSection::list(FieldList& fields) {
   fields.add("keep", keep, "checkpoints kept, the newest; 0: all", at_least(0));
   fields.add("keep_every", keep_every,
              "kept for good: checkpoints whose step is a multiple of this; 0: none", at_least(0));
-  fields.add("keep_best", keep_best, "kept as well: so many checkpoints of lowest validation loss",
-             at_least(0));
+  fields.add("keep_best", keep_best,
+             "kept as well: this many checkpoints of lowest validation loss", at_least(0));
   fields.add(
       "background", background,
       "write checkpoints beside training, from a copy in host memory; false: training waits, "
@@ -98,9 +99,10 @@ void OutputSection::list(FieldList& fields) {
 }
 
 void DataSection::list(FieldList& fields) {
-  fields.add("kind", kind, "where examples come from", one_of({"synthetic", "corpus"}));
+  fields.add("kind", kind, "where examples come from", one_of({"synthetic", "corpus", "pairs"}));
   fields.add("prefetch", prefetch, "batches made ahead of their use", between(1, 1024));
   corpus.list(fields);
+  pairs.list(fields);
   fields.add("languages", synthetic.languages, "synthetic: number of languages", between(1, 1000));
   fields.add("words", synthetic.words, "synthetic: words of each language", between(2, 100000));
   fields.add("branching", synthetic.branching, "synthetic: words that can follow a word",
@@ -157,6 +159,11 @@ Result<RunConfig> load_run_config(const std::string& file,
   return config;
 }
 
+Path tokenizer_place(const RunConfig& config) {
+  if (config.data.kind == "corpus") return config.data.corpus.folders().front();
+  return config.data.pairs.tokenizer.empty() ? config.model.weights : config.data.pairs.tokenizer;
+}
+
 namespace {
 
 // The model's vocabulary, where the run says something else than the model's configuration.
@@ -167,17 +174,24 @@ Status fit_vocabulary(const RunConfig& config, T5Config& model) {
     model.vocab_size = asked;
     return validate(model);
   }
-  if (config.data.kind != "corpus") {
+  if (config.data.kind == "synthetic") {
     return usage_error(
-        "model.vocabulary = 0 takes the vocabulary of a corpus, and data.kind is \"{}\"; give a "
-        "number instead",
+        "model.vocabulary = 0 takes the vocabulary of a corpus or of pairs, and data.kind is "
+        "\"{}\"; give a number instead",
         config.data.kind);
   }
-  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folders().front()));
   // Room to the next multiple makes products faster and lets tensor-parallel ranks split evenly.
+  const auto with_room = [](std::int64_t words) { return (words + 127) / 128 * 128; };
+  if (config.data.kind == "pairs") {
+    QT_ASSIGN(const Path path, tokenizer_at(tokenizer_place(config)));
+    QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(path));
+    model.vocab_size = with_room(tokenizer.vocabulary().size());
+    return {};
+  }
+  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folders().front()));
   const std::int64_t more =
       std::max<std::int64_t>(0, config.data.corpus.sentinels - manifest.special.sentinels);
-  model.vocab_size = (manifest.layout.vocabulary + more + 127) / 128 * 128;
+  model.vocab_size = with_room(manifest.layout.vocabulary + more);
   return {};
 }
 
@@ -192,6 +206,13 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
     options.batch.packed = config.data.corpus.pack;
     options.batch.padded = !corpus.always_full() && !options.batch.packed;
     target = corpus.target_length();
+  } else if (config.data.kind == "pairs") {
+    options.batch.padded = true;
+    if (target == 0) {
+      return usage_error(
+          "data.kind = \"pairs\" needs batch.target: tokens of the longest target, the end "
+          "included");
+    }
   } else if (target == 0) {
     QT_ASSIGN(const SpanCounts counts, fit_spans(config.batch.source, INT32_MAX, INT32_MAX,
                                                  config.data.corpus.objective.spans));
@@ -236,21 +257,28 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
         "with id 0 here; models with other ids cannot be trained",
         model.name, model.pad_id, model.decoder_start_id);
   }
-  if (config.data.kind != "synthetic") return {};
+  const auto refuse = [&](const char* key, const char* kind) {
+    return usage_error(
+        "data.{} has no effect with data.kind = \"{}\"; leave it out, or set data.kind = \"{}\"",
+        key, config.data.kind, kind);
+  };
+  const PairsConfig& pairs = config.data.pairs;
+  if (config.data.kind != "pairs") {
+    if (!pairs.files.empty()) return refuse("files", "pairs");
+    if (!pairs.tokenizer.empty()) return refuse("tokenizer", "pairs");
+  } else if (tokenizer_place(config).empty()) {
+    return usage_error("data.kind = \"pairs\" needs data.tokenizer, or model.weights with one");
+  }
+  if (config.data.kind == "corpus") return {};
   const CorpusConfig none;
   const CorpusConfig& given = config.data.corpus;
-  const auto refuse = [](const char* key) {
-    return usage_error(
-        "data.{} has no effect with data.kind = \"synthetic\"; leave it out, or set data.kind = "
-        "\"corpus\"",
-        key);
-  };
-  if (given.folder != none.folder) return refuse("folder");
-  if (given.split != none.split) return refuse("split");
-  if (given.only != none.only) return refuse("only");
-  if (given.pack != none.pack) return refuse("pack");
-  if (given.mode_tokens != none.mode_tokens) return refuse("mode_tokens");
-  if (given.objective.name != none.objective.name) return refuse("objective");
+  if (given.folder != none.folder) return refuse("folder", "corpus");
+  if (given.split != none.split) return refuse("split", "corpus");
+  if (given.only != none.only) return refuse("only", "corpus");
+  if (given.pack != none.pack) return refuse("pack", "corpus");
+  if (given.mode_tokens != none.mode_tokens) return refuse("mode_tokens", "corpus");
+  if (given.objective.name != none.objective.name) return refuse("objective", "corpus");
+  if (config.data.kind == "pairs") return {};
   constexpr std::int64_t kLongestSynthetic = 8192;
   if (config.batch.source > kLongestSynthetic) {
     return usage_error("batch.source = {}: synthetic examples have at most {} tokens",

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "data/loader/corpus_source.h"
+#include "data/loader/pairs_source.h"
 #include "data/synthetic.h"
 #include "optim/learning_rate.h"
 #include "optim/optimizer.h"
@@ -70,6 +71,7 @@ struct DataSection {
   std::string kind = "synthetic";
   CorpusConfig corpus;  // its objective is the synthetic one's, too
   SyntheticConfig synthetic;
+  PairsConfig pairs;
   std::int64_t prefetch = 4;
   void list(FieldList& fields);
 };
@@ -101,6 +103,9 @@ struct RunConfig {
 // Reads a TOML file (or none, if empty), then the assignments "section.key=value".
 Result<RunConfig> load_run_config(const std::string& file,
                                   const std::vector<std::string>& assignments);
+
+// Where the tokenizer of the data is: a file, or a folder with one. Not of synthetic data.
+Path tokenizer_place(const RunConfig& config);
 
 // What the engine compiles for such a run on so many ranks: loads the model's shape and checks that
 // all fits together.

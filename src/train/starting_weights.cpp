@@ -12,17 +12,16 @@ namespace {
 Status check_tokenizer(const RunConfig& config) {
   const auto models = tokenizer_in(config.model.weights);
   if (!models || config.data.kind == "synthetic") return {};
-  const std::string data = config.data.corpus.folders().front();
-  const auto datas = tokenizer_in(data);
-  if (!datas) return {};  // the data's own business
+  const auto datas = tokenizer_at(tokenizer_place(config));
+  if (!datas.ok()) return {};  // the data's own business
   QT_ASSIGN(const Tokenizer of_model, Tokenizer::open(*models));
-  QT_ASSIGN(const Tokenizer of_data, Tokenizer::open(*datas));
+  QT_ASSIGN(const Tokenizer of_data, Tokenizer::open(datas.value()));
   if (of_model.digest() == of_data.digest()) return {};
   const std::string difference = vocabulary_difference(of_model.vocabulary(), of_data.vocabulary());
   if (difference.empty()) return {};
   return bad_input(
-      "{}: not the tokenizer of model.weights, {}: {}. Build the data with the model's tokenizer",
-      datas->string(), models->string(), difference);
+      "{}: not the tokenizer of model.weights, {}: {}. Use the model's tokenizer for the data",
+      datas.value().string(), models->string(), difference);
 }
 
 }  // namespace

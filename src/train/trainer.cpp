@@ -12,6 +12,7 @@
 #include "base/mapped_fault.h"
 #include "base/text.h"
 #include "data/loader/corpus_source.h"
+#include "data/loader/pairs_source.h"
 #include "data/loader/prefetch.h"
 #include "data/synthetic.h"
 #include "parallel/watchdog.h"
@@ -41,6 +42,8 @@ constexpr int kDataThreads = 2;
 struct Data {
   std::unique_ptr<BatchSource> source;
   double optimal_loss = 0;  // 0: not known
+  std::string about;        // for people, when the run begins and when it ends; empty: nothing
+  std::string digest;       // the same on all ranks; empty: their configurations say it all
 };
 
 Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
@@ -49,7 +52,17 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
     QT_ASSIGN(CorpusSource corpus,
               CorpusSource::open(config.data.corpus, options.batch.source, options.batch.target,
                                  options.model.vocab_size, seed));
-    return Data{std::make_unique<CorpusSource>(std::move(corpus)), 0};
+    return Data{std::make_unique<CorpusSource>(std::move(corpus)), 0, "", ""};
+  }
+  if (config.data.kind == "pairs") {
+    PairsConfig given = config.data.pairs;
+    given.tokenizer = tokenizer_place(config).string();
+    QT_ASSIGN(PairsSource pairs,
+              PairsSource::open(given, options.batch.source, options.batch.target,
+                                options.model.vocab_size, seed));
+    Data data{nullptr, 0, pairs.description(), pairs.digest()};
+    data.source = std::make_unique<PairsSource>(std::move(pairs));
+    return data;
   }
   QT_ASSIGN(SyntheticCorpus corpus,
             SyntheticCorpus::create(config.data.synthetic, config.data.corpus.objective.spans,
@@ -62,7 +75,7 @@ Result<Data> open_data(const RunConfig& config, const StepOptions& options) {
         corpus.counts().source_length(), options.batch.source, corpus.counts().source_length());
   }
   const double optimal = corpus.optimal_loss(1000);
-  return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal};
+  return Data{std::make_unique<SyntheticCorpus>(std::move(corpus)), optimal, "", ""};
 }
 
 // Where a run with an output folder begins: at 0, or after the newest checkpoint that is whole.
@@ -127,11 +140,11 @@ Status prove(const StepOptions& options, World& world) {
 
 void announce(const StepOptions& options, const ModelState& state, const DryRun& plan,
               bool fixed_batch) {
-  log_info("{}: {} parameters, {} ops a step, {}, {}; {} sequences of {} + {} tokens a step",
+  log_info("{}: {} parameters, {} ops per step, {}, {}; {} sequences of {} + {} tokens per step",
            options.model.name, human_count(static_cast<double>(state.parameters())), plan.ops,
            memory_text(plan),
            options.target.device == Device::kCuda
-               ? std::string("one GPU a rank")
+               ? std::string("one GPU per rank")
                : fmt::format("{} thread{}", options.target.threads,
                              options.target.threads == 1 ? "" : "s"),
            options.global_batch(), options.batch.source, options.batch.target);
@@ -166,7 +179,14 @@ class Run {
     QT_TRY(prepare());
     const Status trained = train_steps();
     if (progress_) progress_->finish();
-    QT_TRY(trained);
+    if (!trained.ok()) {
+      // All ranks stop together when they are asked to: what was measured is not lost.
+      if (trained.error().code == ErrorCode::kInterrupted && result_.steps > start_.step) {
+        QT_ASSIGN(const TrainResult stopped, finish());
+        if (reports_) fmt::print("\n{}", describe(stopped.summary));
+      }
+      return trained.error();
+    }
     return finish();
   }
 
@@ -254,6 +274,7 @@ Status Run::prepare() {
   executor_->report_to(watchdog_.activity());
   if (validation_) QT_TRY(validation_->make_ready(executor_.get(), world_));
   QT_ASSIGN(data_, open_data(config_, options_));
+  QT_TRY(agree_on_text(data_.digest, "set of pairs", world_));
   state_.emplace(*executor_, world_, options_.model);
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
@@ -281,6 +302,7 @@ Status Run::prepare() {
                                   *state_, *executor_, world_));
   if (reports_) {
     announce(options_, *state_, plan_, config_.batch.global > 0);
+    if (!data_.about.empty()) log_info("{}", data_.about);
     progress_.emplace(config_.train.steps, config_.output.log_every,
                       static_cast<double>(plan_.arena_bytes));
   }
@@ -457,6 +479,7 @@ Result<TrainResult> Run::finish() {
     return std::move(result_);
   }
   doing("writing the summary");
+  if (reports_ && data_.about.find("cut") != std::string::npos) log_info("{}", data_.about);
   result_.final_loss = tail_steps_ > 0 ? tail_loss_ / static_cast<double>(tail_steps_) : 0;
   result_.summary = ledger_->close(*executor_);
   result_.summary.model = options_.model.name;

@@ -49,7 +49,7 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   refused("--model tiny --schedule interleaved", "needs a pipeline");
   refused("--ranks 8 --zero 3 --set parallel.shard_group=3", "does not divide 8");
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
-  EXPECT_EQ(swept.exit_code, 4);
+  EXPECT_EQ(swept.exit_code, 2);
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
 }
 

@@ -123,7 +123,7 @@ TEST(MachineFile, BadOnesSayTheLineAndWhatWasExpected) {
       {"4096x512x512 20 19",
        "4096x512x512 2e-5s",
        {"made.toml:41", "not a number of microseconds"}},
-      {"4096x512x512 20 19", "1024x512x512 20 19", {"made.toml:41", "stands twice"}},
+      {"4096x512x512 20 19", "1024x512x512 20 19", {"made.toml:41", "occurs twice"}},
       {"rms_norm bf16", "rms_nrom bf16", {"made.toml:42", "did you mean rms_norm?"}},
       {"rms_norm bf16 1024x512 3", "all_reduce bf16 3 3", {"made.toml:42", "[collectives]"}},
       {"all_reduce inside 4 1000 10", "matmul inside 4 1000 10", {"made.toml:34", "neither a"}},

@@ -267,7 +267,8 @@ Result<LanguageRule> LanguageRule::parse(const std::string& text) {
     const std::size_t place = pattern.find("{}");
     if (place == std::string::npos || pattern.find("{}", place + 1) != std::string::npos) {
       return usage_error(
-          "--language-by {}: a pattern needs {{}} exactly once, where the language stands, e.g. "
+          "--language-by {}: a pattern needs {{}} exactly once, in the place of the language, "
+          "e.g. "
           "file:c4-{{}}.*.json.gz",
           text);
     }

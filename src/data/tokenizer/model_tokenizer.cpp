@@ -105,6 +105,14 @@ std::optional<Path> tokenizer_in(const Path& folder) {
   return std::nullopt;
 }
 
+Result<Path> tokenizer_at(const Path& file_or_folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(file_or_folder, ignored)) return file_or_folder;
+  if (const auto found = tokenizer_in(file_or_folder)) return *found;
+  return bad_input("{}: has no tokenizer.model, spiece.model or tokenizer.json",
+                   file_or_folder.string());
+}
+
 std::string vocabulary_difference(const Vocabulary& a, const Vocabulary& b) {
   const std::int32_t common = std::min(a.size(), b.size());
   for (std::int32_t id = 0; id < common; ++id) {

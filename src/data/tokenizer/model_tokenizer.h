@@ -13,6 +13,8 @@ namespace quintet {
 
 // The file in a model's or a corpus's folder, by the names it may have there.
 std::optional<Path> tokenizer_in(const Path& folder);
+// The same of a file, which is itself meant, or a folder, which must have one.
+Result<Path> tokenizer_at(const Path& file_or_folder);
 
 // What makes the ids of two tokenizers mean different things; nothing where they mean the same. One
 // may have more sentinels at its top than the other.

@@ -270,7 +270,7 @@ void add_breakdown_figures(const Analysis& analysis, Page& page) {
   StackedParts stacked = stacked_parts(rows);
   chart.parts = stacked.names;
   for (std::size_t b = 0; b < chart.bars.size(); ++b) chart.bars[b].parts = stacked.rows[b];
-  chart.title = "Time breakdown of a step by layout";
+  chart.title = "Time breakdown per step by layout";
   chart.x = {.label = "Time per step, mean of all ranks", .format = short_seconds};
   page.figure(
       "Where the time goes",

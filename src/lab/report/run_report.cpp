@@ -221,7 +221,7 @@ void add_breakdown(const std::vector<RunFiles>& runs, Page& page) {
   StackedParts stacked = stacked_parts(rows);
   chart.parts = stacked.names;
   for (std::size_t b = 0; b < chart.bars.size(); ++b) chart.bars[b].parts = stacked.rows[b];
-  chart.title = "Time breakdown of a step";
+  chart.title = "Time breakdown per step";
   chart.x = {.label = "Time per step", .format = short_seconds};
   page.figure("Where the time goes", "Mean over the steps after the first.", chart);
 }
