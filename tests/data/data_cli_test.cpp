@@ -232,6 +232,8 @@ TEST_F(DataCli, ExportsAndImports) {
       quintet("data import --tokenizer " + shared("m.model") + " --out " + path("back") +
               " de=" + path("megatron/de_train") + " zh=" + path("megatron/zh_train.bin"));
   ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  EXPECT_FALSE(imported.says("0.000")) << "bytes per token of what was never text\n"
+                                       << imported.output;
   for (const char* name : {"/train/de-00000.tokens", "/train/zh-00000.tokens",
                            "/train/de-00000.index", "/tokenizer.model"}) {
     EXPECT_TRUE(read_file(path("back") + name).value() ==

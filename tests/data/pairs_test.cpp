@@ -220,19 +220,17 @@ TEST_F(Pairs, DamagedFilesAreReadOrRefused) {
   PhiloxSequence random(5, 1);
   const std::string text = json_lines({{"a first", "b"}, {"c", "d e"}}, "source", "target");
   int read = 0, refused_ones = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 120; ++i) {
     put_file(at("mutated.jsonl"), mutate(text, random));
-    const auto source = open(config_of("mutated.jsonl"));
+    auto source = open(config_of("mutated.jsonl"));
     (source.ok() ? read : refused_ones) += 1;
-    if (source.ok()) {
-      PairsSource rows = open(config_of("mutated.jsonl")).value();
-      Batch batch;
-      batch.resize(8, 64, 32);
-      ASSERT_TRUE(rows.fill(i, batch).ok());
-      ASSERT_TRUE(check_ids(batch, 3000).ok());
-    }
+    if (!source.ok()) continue;
+    Batch batch;
+    batch.resize(8, 64, 32);
+    ASSERT_TRUE(source.value().fill(i, batch).ok());
+    ASSERT_TRUE(check_ids(batch, 3000).ok());
   }
-  EXPECT_GT(refused_ones, 50);
+  EXPECT_GT(refused_ones, 20);
   EXPECT_GT(read, 0);
 }
 
@@ -254,18 +252,18 @@ TEST_F(Pairs, TrainTheSameUnderEveryLayoutAndInParts) {
       losses.push_back(number_in(parse_json(line, name).value(), "loss", 0));
     return losses;
   };
-  const auto alone = train_on("alone", 1, "--set train.steps=8");
-  ASSERT_EQ(alone.size(), 8U);  // past the first epoch
+  const auto alone = train_on("alone", 1, "--set train.steps=4");
+  ASSERT_EQ(alone.size(), 4U);  // past the first epoch
   const auto same = [&](const std::vector<double>& losses) {
     ASSERT_EQ(losses.size(), alone.size());
     for (std::size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i], alone[i], 1e-5 * alone[i]) << i;
   };
-  same(train_on("tensor", 2, "--tp 2 --set train.steps=8"));
-  same(train_on("pipeline", 2, "--pp 2 --set train.steps=8"));
-  same(train_on("sharded", 2, "--zero 3 --set train.steps=8"));
-  train_on("parts", 1, "--set train.steps=3");
-  same(train_on("parts", 2, "--zero 1 --set train.steps=8"));
+  same(train_on("tensor", 2, "--tp 2 --set train.steps=4"));
+  same(train_on("pipeline", 2, "--pp 2 --set train.steps=4"));
+  same(train_on("sharded", 2, "--zero 3 --set train.steps=4"));
+  train_on("parts", 1, "--set train.steps=2");
+  same(train_on("parts", 2, "--zero 1 --set train.steps=4"));
   const auto changed = testing::quintet(
       "train --model tiny --set model.vocabulary=0 --set data.kind=pairs --set data.files='[\"" +
       at("two").string() + "\"]' --set data.tokenizer=" + at("model").string() +

@@ -62,7 +62,9 @@ TEST(Faults, AStoppedRankEndsTheRun) {
 }
 
 TEST(Faults, ATerminatedRankStopsAllAfterTheStep) {
-  expect_end(signal_one(1, SIGTERM).outcome, 130, "stopped after step ");
+  const auto stopped = signal_one(1, SIGTERM).outcome;
+  expect_end(stopped, 130, "stopped after step ");
+  EXPECT_TRUE(stopped.says("mean of all steps")) << "no time breakdown\n" << stopped.output;
 }
 
 // Its watchdog's thread still beats.
