@@ -282,7 +282,7 @@ TEST_F(Weights, WhetherTheHeadIsTiedIsSeenInWhatTransformers5Writes) {
                                              {"scale_decoder_outputs", false},
                                              {"transformers_version", "5.17.0"}})),
             original);
-  refused(run("older-run", said("older", {{"transformers_version", "4.57.1"}})),
+  refused(run("version4-run", said("version4", {{"transformers_version", "4.57.1"}})),
           "tie_word_embeddings is true, not false");
   // Truly tied, and not scaled: no such model can be trained.
   const Path tied = said("tied5", {{"transformers_version", "5.17.0"}});
