@@ -33,6 +33,7 @@ Result<ValidationResult> measure(const Path& folder, const EvaluationConfig& con
   QT_TRY(validation.make_ready(nullptr, world));
   doing("loading weights");
   QT_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
+  if (config.mean) QT_TRY(checkpoint.use_mean());
   ModelState state(validation.executor(), world, options.model);
   QT_TRY(state.load(checkpoint.weights));
   doing("validating");

@@ -3,7 +3,9 @@
 #include "base/files.h"
 #include "data/corpus/manifest.h"
 #include "data/tokenizer/model_tokenizer.h"
+#include "optim/decay_table.h"
 #include "parallel/communicator.h"
+#include "train/model_state.h"
 
 namespace quintet {
 
@@ -84,8 +86,7 @@ void OutputSection::list(FieldList& fields) {
   fields.add("summary_skip", summary_skip,
              "first steps that the summary's times leave out: they pay for pages and buffers",
              at_least(0));
-  fields.add("tensorboard", tensorboard,
-             "write event files for TensorBoard beside metrics.jsonl");
+  fields.add("tensorboard", tensorboard, "write event files for TensorBoard beside metrics.jsonl");
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add(
       "resume_changed", resume_changed,
@@ -286,6 +287,21 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
   return {};
 }
 
+// A pattern that no weight matches is a mistake that a run would not show.
+Status check_decay_table(const OptimizerConfig& optimizer, const T5Config& model) {
+  QT_ASSIGN(const DecayTable table,
+            DecayTable::create(optimizer.weight_decay, optimizer.decay_table));
+  if (optimizer.decay_table.empty()) return {};
+  std::vector<std::string> names;
+  for (const Weight& weight : whole_weights(model)) names.push_back(weight.name);
+  const std::string* unused = table.unused(names);
+  if (unused == nullptr) return {};
+  return usage_error(
+      "optimizer.decay_table: no weight of {} is called \"{}\"; names are those of a checkpoint, "
+      "like \"{}\", and * stands for any part",
+      model.name, *unused, names.back());
+}
+
 Status check_validation(const RunConfig& config) {
   if (config.validate.every > 0) return {};
   if (config.validate.patience > 0) {
@@ -323,6 +339,8 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
                    false};
   QT_TRY(check_data_keys(config, options.model));
   QT_TRY(check_validation(config));
+  QT_TRY(validate(config.schedule, config.train.steps));
+  QT_TRY(check_decay_table(config.optimizer, options.model));
   QT_TRY(fit_lengths(config, options));
   QT_TRY(check_sizes(options));
 
