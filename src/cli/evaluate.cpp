@@ -11,7 +11,7 @@ namespace {
 struct EvaluateOptions {
   std::string checkpoint;
   std::vector<std::string> assignments;
-  bool json = false;
+  bool json = false, ema = false;
 };
 
 void print_evaluation(const std::string& checkpoint, const ValidationResult& result) {
@@ -32,6 +32,7 @@ Status run_evaluate(const EvaluateOptions& options) {
   const auto prepare = [&]() -> Result<std::pair<Path, EvaluationConfig>> {
     QT_ASSIGN(Path folder, checkpoint_folder(options.checkpoint));
     QT_ASSIGN(EvaluationConfig config, evaluation_config(folder, options.assignments));
+    config.mean = options.ema;
     return std::pair(std::move(folder), std::move(config));
   };
   auto prepared = prepare();
@@ -93,6 +94,7 @@ void add_evaluate(CLI::App& app, Action& action) {
           "set one key of the run's configuration (repeatable)")
       ->type_name("SECTION.KEY=VALUE")
       ->allow_extra_args(false);
+  command->add_flag("--ema", options->ema, "of the running mean of the weights (optimizer.ema)");
   command->add_flag("--json", options->json, "print JSON");
   command->footer(
       "Example: quintet evaluate runs/first\n"

@@ -78,6 +78,8 @@ void add_export(CLI::App& app, Action& action) {
       ->add_option("--tokenizer", options->tokenizer,
                    "SentencePiece model, or a folder with one; default: that of the run's data")
       ->type_name("PATH");
+  command->add_flag("--ema", options->options.ema,
+                    "the running mean of the weights (optimizer.ema) instead of the weights");
   command->add_flag("--json", options->json, "print JSON");
   command->footer(
       "Example: quintet export runs/first exported --dtype bf16\n"

@@ -96,8 +96,7 @@ Result<TensorFiles> open_pretrained(const Path& folder, const T5Config& model,
   if (!std::filesystem::is_directory(folder, ignored))
     return bad_input("{}: no such folder", folder.string());
   if (const Path path = folder / "config.json"; std::filesystem::exists(path, ignored)) {
-    QT_ASSIGN(const std::string text, read_file(path));
-    QT_ASSIGN(const T5Config found, parse_hf_config(text, path.string()));
+    QT_ASSIGN(const T5Config found, load_model_config(path.string()));
     if (const std::string differences = architecture_differences(found, model);
         !differences.empty()) {
       return bad_input("{}: of another model than {}: {}", path.string(), model.name, differences);

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/json.h"
+#include "base/tensor_files.h"
 #include "base/text.h"
 
 namespace quintet {
@@ -190,6 +192,38 @@ std::string to_hf_config(const T5Config& c, const char* dtype) {
   return to_text(json, 2) + "\n";
 }
 
+namespace {
+
+// From version 5 on, transformers says of every model that its head is tied, and does not scale the
+// output of mT5's decoder; of T5's, `scale_decoder_outputs` says so. Whether the head is a weight
+// of its own, the files tell.
+Status settle_head(const Path& folder, std::string_view text, T5Config& config) {
+  if (!config.tied_head) return {};
+  QT_ASSIGN(const Json json, parse_json(text, config.name));
+  const Json scale = json.value("scale_decoder_outputs", Json());
+  const Json version = json.value("transformers_version", Json());
+  const Json type = json.value("model_type", Json());
+  const bool newer = version.is_string() && std::atoi(version.get<std::string>().c_str()) >= 5;
+  const bool unscaled = scale.is_boolean() ? !scale.get<bool>() : newer && type == "mt5";
+  if (!unscaled) return {};
+  std::error_code ignored;
+  if (std::filesystem::exists(folder / "model.safetensors", ignored) ||
+      std::filesystem::exists(folder / "model.safetensors.index.json", ignored)) {
+    QT_ASSIGN(const TensorFiles files, TensorFiles::open(folder, "model"));
+    if (files.tensors().contains("lm_head.weight")) {
+      config.tied_head = false;
+      return {};
+    }
+  }
+  return bad_input(
+      "{}: a head that is tied to the embedding without scaling the decoder's output, as "
+      "transformers 5 has it, is not there; with \"tie_word_embeddings\": false and a "
+      "\"lm_head.weight\" of its own the model can be used",
+      config.name);
+}
+
+}  // namespace
+
 Result<T5Config> load_model_config(const std::string& name_or_path) {
   const auto names = preset_names();
   if (std::find(names.begin(), names.end(), name_or_path) != names.end())
@@ -201,7 +235,9 @@ Result<T5Config> load_model_config(const std::string& name_or_path) {
     return preset(name_or_path);  // says what could be meant
   }
   QT_ASSIGN(const std::string text, read_file(path));
-  return parse_hf_config(text, path.string());
+  QT_ASSIGN(T5Config config, parse_hf_config(text, path.string()));
+  QT_TRY(settle_head(path.parent_path(), text, config));
+  return config;
 }
 
 Status validate(const T5Config& c) {

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "optim/decay_table.h"
 #include "program/builder.h"
 
 namespace quintet {
@@ -22,6 +23,13 @@ void OptimizerConfig::list(FieldList& fields) {
              at_least(0));
   fields.add("weight_decay", weight_decay, "decoupled weight decay, times the learning rate",
              between(0, 1));
+  fields.add("decay_table", decay_table,
+             "weights that decay otherwise: \"PATTERN=DECAY\", the first that matches decides; "
+             "[\"*layer_norm*=0\", \"*relative_attention_bias*=0\"] leaves norms and biases alone");
+  fields.add("ema", ema,
+             "decay of a running mean of the weights, kept beside them in float32 and in "
+             "checkpoints, e.g. 0.9999; 0: none",
+             between(0, 0.99999999));
   fields.add("beta1", beta1, "adamw: decay of the first moment", between(0, 0.99999));
   fields.add("beta2", beta2, "adamw: decay of the second moment", between(0, 0.9999999));
   fields.add("epsilon", epsilon, "adamw: added to the root of the second moment", between(0, 1));
@@ -49,6 +57,7 @@ class UpdateEmitter {
       : program_(program),
         b_(program),
         config_(config),
+        decay_(DecayTable::create(config.weight_decay, config.decay_table).value()),
         world_(program.group_of("world", world)),
         limited_(limited) {
     b_.tag =
@@ -74,6 +83,8 @@ class UpdateEmitter {
                    split ? DType::kI16 : DType::kF32, Storage::kOptimizer});
         working = shard.working;
       }
+      if (config_.ema > 0)
+        shard.ema = add(shard.name + ".ema", Shape{shard.size}, Storage::kOptimizer);
       if (config_.name == "adamw") {
         emit_adamw(shard, working);
       } else {
@@ -159,28 +170,55 @@ class UpdateEmitter {
                      {program_.io.grad_norm, kCreate})[update_scale::kScale];
   }
 
+  // A shard in runs of one decay each, none longer than `most`. What lies between two weights is
+  // zero and goes with the one before.
+  struct DecayRun {
+    std::int64_t first = 0, count = 0;
+    float decay = 0;
+  };
+  float decay_of(const ShardPiece& piece) const {
+    const Weight& weight = program_.units[index(piece.unit)].weights[index(piece.weight)];
+    return static_cast<float>(decay_.of(weight.name));
+  }
+  std::vector<DecayRun> decay_runs(const Shard& shard, std::int64_t most) const {
+    std::vector<DecayRun> whole = {{0, shard.size, static_cast<float>(config_.weight_decay)}};
+    for (std::size_t i = 0; i < shard.pieces.size(); ++i) {
+      const ShardPiece& piece = shard.pieces[i];
+      const float decay = decay_of(piece);
+      if (i == 0) whole.back().decay = decay;
+      if (decay == whole.back().decay) continue;
+      whole.back().count = piece.offset - whole.back().first;
+      whole.push_back({piece.offset, shard.size - piece.offset, decay});
+    }
+    std::vector<DecayRun> runs;
+    for (const DecayRun& run : whole) {
+      for (std::int64_t at = 0; at < run.count; at += most)
+        runs.push_back({run.first + at, std::min(most, run.count - at), run.decay});
+    }
+    return runs;
+  }
+
   void emit_adamw(Shard& shard, TensorId working) {
-    const AdamWAttrs attrs{static_cast<float>(config_.beta1), static_cast<float>(config_.beta2),
-                           static_cast<float>(config_.epsilon),
-                           static_cast<float>(config_.weight_decay)};
+    AdamWAttrs attrs{static_cast<float>(config_.beta1), static_cast<float>(config_.beta2),
+                     static_cast<float>(config_.epsilon), 0, static_cast<float>(config_.ema)};
     const TensorId m = add(shard.name + ".m", Shape{shard.size}, Storage::kOptimizer);
     const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
     shard.state = {m, v};
     const std::int64_t most = config_.offload > 0 ? kOffloadedPiece : shard.size;
-    for (std::int64_t first = 0; first < shard.size; first += most) {
-      const std::int64_t count = std::min(most, shard.size - first);
-      const auto piece = [&](TensorId t) {
-        if (t == kNone || count == shard.size) return t;
+    for (const auto& [first, count, decay] : decay_runs(shard, most)) {
+      attrs.weight_decay = decay;
+      const auto piece = [&, begin = first, size = count](TensorId t) {
+        if (t == kNone || size == shard.size) return t;
         return program_.add_view(program_.tensor(t).name, t,
-                                 first * size_of(program_.tensor(t).dtype), Shape{count});
+                                 begin * size_of(program_.tensor(t).dtype), Shape{size});
       };
       // An updated tensor is the same one in both lists.
       const TensorId master = piece(shard.master), m_piece = piece(m), v_piece = piece(v);
-      const TensorId working_piece = piece(working);
+      const TensorId working_piece = piece(working), ema = piece(shard.ema);
       b_.emit("", OpKind::kAdamW, attrs,
               {piece(shard.grad), scale_, program_.io.learning_rate, program_.io.step, master,
-               m_piece, v_piece, working_input(shard) == kNone ? kNone : working_piece},
-              {master, m_piece, v_piece, working_piece});
+               m_piece, v_piece, working_input(shard) == kNone ? kNone : working_piece, ema},
+              {master, m_piece, v_piece, working_piece, ema});
     }
   }
 
@@ -192,8 +230,8 @@ class UpdateEmitter {
     attrs.epsilon1 = static_cast<float>(config_.epsilon1);
     attrs.epsilon2 = static_cast<float>(config_.epsilon2);
     attrs.clip_threshold = static_cast<float>(config_.clip_threshold);
-    attrs.weight_decay = static_cast<float>(config_.weight_decay);
     attrs.scale_parameter = config_.scale_parameter;
+    attrs.ema = static_cast<float>(config_.ema);
     std::int64_t state_size = 0;
     for (const ShardPiece& whole : shard.whole_pieces) {
       const Weight& weight = program_.units[index(whole.unit)].weights[index(whole.weight)];
@@ -206,6 +244,7 @@ class UpdateEmitter {
       segment.part_rows = weight.rows;
       segment.part_cols = weight.cols;
       segment.counted = weight.split || program_.place.tp == 0;
+      segment.weight_decay = decay_of(whole);
       segment.state = state_size;
       state_size += segment.state_size();
       for (const ShardPiece& piece : shard.pieces) {
@@ -237,13 +276,14 @@ class UpdateEmitter {
     all_reduce(squares, shard.group);
     b_.emit("", OpKind::kAdafactorApply, attrs,
             {shard.grad, scale_, program_.io.learning_rate, factors, squares, shard.master,
-             working_input(shard)},
-            {shard.master, working});
+             working_input(shard), shard.ema},
+            {shard.master, working, shard.ema});
   }
 
   Program& program_;
   Builder b_;
   const OptimizerConfig& config_;
+  const DecayTable decay_;
   const std::int32_t world_;
   const bool limited_;
   TensorId scale_ = kNone;

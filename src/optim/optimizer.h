@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 #include "program/program.h"
@@ -16,6 +17,8 @@ struct OptimizerConfig {
   double offload = 0;  // for the offload pass; the update comes in smaller ops then
   double clip_norm = 1.0;
   double weight_decay = 0.0;
+  std::vector<std::string> decay_table;  // exceptions (decay_table.h)
+  double ema = 0;                        // decay of a running mean of the weights; 0: none is kept
   // AdamW
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   // Adafactor

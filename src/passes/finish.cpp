@@ -151,7 +151,8 @@ void remove_unused_tensors(Program& program) {
       visit(unit.grads);
     }
     for (Shard& shard : program.shards) {
-      for (TensorId* t : {&shard.grad, &shard.working, &shard.master, &shard.whole}) visit(*t);
+      for (TensorId* t : {&shard.grad, &shard.working, &shard.master, &shard.whole, &shard.ema})
+        visit(*t);
       for (TensorId& t : shard.state) visit(t);
     }
     StepIo& io = program.io;

@@ -210,6 +210,31 @@ Result<Checkpoint> Checkpoint::open(const Path& folder) {
   return open(CheckpointInfo{folder, integer_in(state, "step", -1)});
 }
 
+Status Checkpoint::use_mean() {
+  const std::string suffix = std::string(".") + kEmaSuffix;
+  std::vector<std::string> names;
+  bool any = false;
+  for (const auto& [name, tensor] : optimizer.tensors()) {
+    names.push_back(name);
+    any = any || name.ends_with(suffix);
+  }
+  if (!any) {
+    return usage_error(
+        "{}: its run kept no running mean of the weights; optimizer.ema does, e.g. 0.9999",
+        info.folder.string());
+  }
+  weights = std::move(optimizer);
+  optimizer = {};
+  for (const std::string& name : names) {
+    if (name.ends_with(suffix)) {
+      weights.rename(name, name.substr(0, name.size() - suffix.size()));
+    } else {
+      weights.leave_out(name);
+    }
+  }
+  return {};
+}
+
 Status Checkpoint::fits(const ModelState& state) const {
   QT_TRY(state.check(weights));
   return state.check_optimizer(optimizer);

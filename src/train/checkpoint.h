@@ -64,6 +64,10 @@ class Checkpoint {
   std::optional<CheckpointManifest> manifest;
   TensorFiles weights, optimizer;
 
+  // From now on `weights` are the running mean of the weights, where the run kept one
+  // (optimizer.ema), and `optimizer` is empty.
+  Status use_mean();
+
   // Whether it is one of this model and this optimizer.
   Status fits(const ModelState& state) const;
   // Puts weights and optimizer state back, reading only what this rank has of them and comparing

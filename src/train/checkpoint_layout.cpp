@@ -66,9 +66,11 @@ class Packer {
 
 }  // namespace
 
-std::vector<StoredValue> stored_values(const std::string& optimizer) {
-  if (optimizer == "adafactor") return {{"", true}, {"adafactor", false}};
-  return {{"", true}, {"m", true}, {"v", true}};
+std::vector<StoredValue> stored_values(const std::string& optimizer, bool ema) {
+  std::vector<StoredValue> values = {{"", true}, {"m", true}, {"v", true}};
+  if (optimizer == "adafactor") values = {{"", true}, {"adafactor", false}};
+  if (ema) values.push_back({kEmaSuffix, true});
+  return values;
 }
 
 std::int64_t stored_size(const Weight& weight, const StoredValue& value) {

@@ -17,8 +17,10 @@ struct StoredValue {
   std::string suffix;       // "<weight>.m"; empty: the weight itself
   bool per_element = true;  // else: row means then column means of a matrix, all values of a vector
 };
-// Of an optimizer by its name in the configuration.
-std::vector<StoredValue> stored_values(const std::string& optimizer);
+// Of an optimizer by its name in the configuration; `ema`: with a running mean of the weights,
+// which comes last.
+std::vector<StoredValue> stored_values(const std::string& optimizer, bool ema);
+inline constexpr const char* kEmaSuffix = "ema";
 
 // Checksums, exchange and writing go by blocks: this many bytes of a tensor, the last one fewer.
 inline constexpr std::int64_t kBlockBytes = std::int64_t{4} << 20;

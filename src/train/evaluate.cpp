@@ -33,6 +33,7 @@ Result<ValidationResult> measure(const Path& folder, const EvaluationConfig& con
   QT_TRY(validation.make_ready(nullptr, world));
   doing("loading weights");
   QT_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
+  if (config.mean) QT_TRY(checkpoint.use_mean());
   ModelState state(validation.executor(), world, options.model);
   QT_TRY(state.load(checkpoint.weights));
   doing("validating");
@@ -64,6 +65,8 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   RunConfig& run = config.run;
   run.model.name = checkpoint.string();  // its shape, wherever the original was
   run.model.vocabulary = -1;
+  run.data.pairs.tokenizer = tokenizer_place(run).string();  // which may be the starting weights'
+  if (run.data.kind != "pairs") run.data.pairs.tokenizer.clear();
   run.model.weights.clear();
   run.output = {};
   run.validate.patience = 0;

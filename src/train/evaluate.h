@@ -18,6 +18,7 @@ Result<Path> checkpoint_folder(const Path& given);
 struct EvaluationConfig {
   RunConfig run;
   std::int64_t sequences = 0;  // validate.batches x the run's global batch
+  bool mean = false;           // of the running mean of the weights (optimizer.ema)
 };
 Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
                                            const std::vector<std::string>& assignments);

@@ -142,6 +142,7 @@ class Export {
  private:
   // Everything that is known before the first weight is written.
   Status plan() {
+    if (options_.ema) QT_TRY(checkpoint_.use_mean());
     QT_ASSIGN(model_, load_model_config((checkpoint_.info.folder / "config.json").string()));
     const std::vector<Weight> weights = whole_weights(model_);
     shards_ = cut_into_shards(weights, options_);

@@ -38,7 +38,10 @@ ModelState::ModelState(Executor& executor, World& world, const T5Config& model)
     : executor_(executor), world_(world), model_(model), weights_(whole_weights(model)) {
   const auto& shards = executor.program().shards;
   const bool has_state = !shards.empty() && !shards.front().state.empty();
-  if (has_state) values_ = stored_values(shards.front().state.size() == 2 ? "adamw" : "adafactor");
+  if (has_state) {
+    values_ = stored_values(shards.front().state.size() == 2 ? "adamw" : "adafactor",
+                            shards.front().ema != kNone);
+  }
   list_pieces();
 }
 
@@ -48,7 +51,7 @@ void ModelState::list_pieces() {
   for (std::size_t w = 0; w < weights_.size(); ++w)
     number[weights_[w].name] = static_cast<std::int64_t>(w);
   const Program& program = executor_.program();
-  const bool has_whole = std::any_of(values_.begin(), values_.end(),
+  const auto of_whole = std::find_if(values_.begin(), values_.end(),
                                      [](const StoredValue& v) { return !v.per_element; });
   for (std::size_t s = 0; s < program.shards.size(); ++s) {
     const Shard& shard = program.shards[s];
@@ -62,9 +65,9 @@ void ModelState::list_pieces() {
     // The state of a weight as a whole is the same on all ranks that have the weight.
     std::int64_t offset = 0;
     for (const ShardPiece& piece : shard.whole_pieces) {
-      if (!has_whole) break;
+      if (of_whole == values_.end()) break;
       const Weight& weight = weight_of(program, piece);
-      const std::int64_t size = stored_size(weight, values_.back());
+      const std::int64_t size = stored_size(weight, *of_whole);
       pieces_.push_back({number.at(weight.name), 0, 0, 1, 0, size, size, 0, size, 1});
       where_.push_back({s, offset});
       offset += size;
@@ -119,6 +122,8 @@ Status ModelState::fill_weights(const Source& source) {
     } else if (shard.working != shard.master) {
       QT_TRY(fill(shard.working, shard.pieces, working, source));
     }
+    // A mean of the weights begins with them.
+    if (shard.ema != kNone) QT_TRY(fill(shard.ema, shard.pieces, Part::kRounded, source));
   }
   return {};
 }
@@ -135,7 +140,8 @@ void ModelState::initialise(std::uint64_t seed) {
 std::vector<TensorFiles::Wanted> ModelState::wanted(bool optimizer) const {
   std::vector<TensorFiles::Wanted> wanted;
   for (const auto& tensor :
-       checkpoint_layout(weights_, values_.empty() ? stored_values("adamw") : values_).tensors) {
+       checkpoint_layout(weights_, values_.empty() ? stored_values("adamw", false) : values_)
+           .tensors) {
     if ((tensor.value != 0) == optimizer) wanted.push_back({tensor.name, tensor.shape});
   }
   return wanted;
@@ -163,6 +169,12 @@ Status ModelState::load_optimizer(TensorFiles& files) {
   QT_TRY(check_optimizer(files));
   const Program& program = executor_.program();
   for (const Shard& shard : program.shards) {
+    if (shard.ema != kNone) {
+      QT_TRY(fill(shard.ema, shard.pieces, Part::kRounded,
+                  [&](const Weight& weight, std::int64_t first, std::span<float> values) {
+                    return files.read(weight.name + "." + kEmaSuffix, first, values);
+                  }));
+    }
     for (std::size_t k = 0; k < shard.state.size(); ++k) {
       const StoredValue& value = values_[k + 1];
       const auto name_of = [&](const Weight& weight) { return weight.name + "." + value.suffix; };
@@ -190,7 +202,11 @@ void ModelState::read(std::int32_t piece, std::int32_t value, std::int64_t at,
                       std::span<float> values) const {
   const Where& where = where_[index(piece)];
   const Shard& shard = executor_.program().shards[where.shard];
-  read(shard, value == 0 ? shard.master : shard.state[index(value) - 1],
+  const auto state = index(value) - 1;
+  read(shard,
+       value == 0                   ? shard.master
+       : state < shard.state.size() ? shard.state[state]
+                                    : shard.ema,
        where.offset + at - pieces_[index(piece)].first, values);
 }
 
@@ -273,6 +289,9 @@ std::vector<float> ModelState::gather_elements(
 
 std::vector<float> ModelState::gather_weight(const std::string& name) const {
   return gather_elements(name, [](const Shard& shard) { return shard.master; });
+}
+std::vector<float> ModelState::gather_mean(const std::string& name) const {
+  return gather_elements(name, [](const Shard& shard) { return shard.ema; });
 }
 std::vector<float> ModelState::gather_gradient(const std::string& name) const {
   return gather_elements(name, [](const Shard& shard) { return shard.grad; });

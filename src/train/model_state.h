@@ -43,6 +43,8 @@ class ModelState {
   // One whole weight, or its gradient where the program keeps it, on rank 0; empty elsewhere.
   std::vector<float> gather_weight(const std::string& name) const;
   std::vector<float> gather_gradient(const std::string& name) const;
+  // Its running mean where one is kept (optimizer.ema).
+  std::vector<float> gather_mean(const std::string& name) const;
 
   // The whole model's, in checkpoint order.
   const std::vector<Weight>& weights() const { return weights_; }

@@ -3,7 +3,9 @@
 #include "base/files.h"
 #include "data/corpus/manifest.h"
 #include "data/tokenizer/model_tokenizer.h"
+#include "optim/decay_table.h"
 #include "parallel/communicator.h"
+#include "train/model_state.h"
 #include "train/sample_order.h"
 
 namespace quintet {
@@ -104,8 +106,7 @@ void OutputSection::list(FieldList& fields) {
   fields.add("summary_skip", summary_skip,
              "first steps that the summary's times leave out: they pay for pages and buffers",
              at_least(0));
-  fields.add("tensorboard", tensorboard,
-             "write event files for TensorBoard beside metrics.jsonl");
+  fields.add("tensorboard", tensorboard, "write event files for TensorBoard beside metrics.jsonl");
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add(
       "resume_changed", resume_changed,
@@ -137,7 +138,10 @@ void ValidateSection::list(FieldList& fields) {
   fields.add("batches", batches,
              "how much text: as many sequences as this many steps train on, always the same",
              between(1, std::int64_t{1} << 32));
-  fields.add("corpus", corpus, "folder of another corpus to validate on; empty: the run's own");
+  fields.add(
+      "corpus", corpus,
+      "folder of another corpus to validate on, with data.kind = \"pairs\" a file of other pairs; "
+      "empty: the run's own corpus");
   fields.add("split", split, "which part of the corpus", one_of({"train", "held_out"}));
   fields.add("patience", patience,
              "training ends early after so many validations without a better loss; 0: never",
@@ -318,6 +322,21 @@ Status check_spike_keys(const RunConfig& config, const StepOptions& options) {
   return {};
 }
 
+// A pattern that no weight matches is a mistake that a run would not show.
+Status check_decay_table(const OptimizerConfig& optimizer, const T5Config& model) {
+  QT_ASSIGN(const DecayTable table,
+            DecayTable::create(optimizer.weight_decay, optimizer.decay_table));
+  if (optimizer.decay_table.empty()) return {};
+  std::vector<std::string> names;
+  for (const Weight& weight : whole_weights(model)) names.push_back(weight.name);
+  const std::string* unused = table.unused(names);
+  if (unused == nullptr) return {};
+  return usage_error(
+      "optimizer.decay_table: no weight of {} is called \"{}\"; names are those of a checkpoint, "
+      "like \"{}\", and * stands for any part",
+      model.name, *unused, names.back());
+}
+
 Status check_validation(const RunConfig& config) {
   if (config.validate.every > 0) return {};
   if (config.validate.patience > 0) {
@@ -355,6 +374,8 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
                    false};
   QT_TRY(check_data_keys(config, options.model));
   QT_TRY(check_validation(config));
+  QT_TRY(validate(config.schedule, config.train.steps));
+  QT_TRY(check_decay_table(config.optimizer, options.model));
   QT_TRY(fit_lengths(config, options));
   QT_TRY(check_sizes(options));
 

@@ -101,9 +101,24 @@ TEST_P(AdamWTest, MatchesTheFormula) {
               static_cast<double>(static_cast<float>(bf16(static_cast<float>(out[0].values[i])))));
         }
       }
+      // A running mean rides along and changes nothing else.
+      AdamWAttrs with_mean = attrs;
+      with_mean.ema = 0.75f;
+      c.attrs = with_mean;
+      const HostTensor mean = random(w.shape, DType::kF32, 77);
+      HostTensor new_mean = mean;
+      for (std::size_t i = 0; i < mean.values.size(); ++i)
+        new_mean.values[i] = 0.75 * mean.values[i] + 0.25 * new_w.values[i];
+      c.inputs.resize(adamw::kEma, none());
+      c.inputs.push_back(mean);
+      c.outputs.push_back(adamw::kEma);
+      const auto meant = run_op(c);
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(meant[i].values, out[i].values);
+      EXPECT_LE(relative_error(meant[adamw::kEmaOut], new_mean), 1e-6);
       // A scale that is no number leaves everything as it was.
       c.inputs[adamw::kScale] = scalar(NAN);
       const auto untouched = run_op(c);
+      EXPECT_EQ(untouched[adamw::kEmaOut].values, mean.values);
       EXPECT_EQ(untouched[0].values, w.values);
       EXPECT_EQ(untouched[1].values, m.values);
       EXPECT_EQ(untouched[2].values, v.values);
@@ -211,7 +226,8 @@ struct Weight64 {
   bool factored;
   std::vector<double> w, row, col, v;
 
-  void update(const std::vector<double>& g, double step, double lr, const AdafactorAttrs& a) {
+  void update(const std::vector<double>& g, double step, double lr, const AdafactorAttrs& a,
+              const AdafactorSegment& s) {
     const double beta2 = 1 - std::pow(step, static_cast<double>(a.decay_rate));
     const double eps1 = static_cast<double>(a.epsilon1);
     const auto n = static_cast<double>(rows * cols);
@@ -246,7 +262,7 @@ struct Weight64 {
     const double clip = std::max(1.0, std::sqrt(u_rms) / static_cast<double>(a.clip_threshold));
     if (a.scale_parameter) lr *= std::max(static_cast<double>(a.epsilon2), std::sqrt(w_rms));
     for (std::size_t i = 0; i < u.size(); ++i) {
-      w[i] = w[i] * (1 - lr * static_cast<double>(a.weight_decay)) - lr * u[i] / clip;
+      w[i] = w[i] * (1 - lr * static_cast<double>(s.weight_decay)) - lr * u[i] / clip;
     }
   }
   static std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -258,7 +274,6 @@ struct Weight64 {
 TEST(Adafactor, FourOpsMakeTheUpdate) {
   for (const DType grad_dtype : {DType::kF32, DType::kBF16}) {
     AdafactorAttrs attrs;
-    attrs.weight_decay = 0.05f;
     std::vector<Weight64> weights;
     std::int64_t size = 0, state_size = 0;
     for (const auto& [rows, cols, factored] :
@@ -280,6 +295,7 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
       segment.rows = segment.part_rows = rows;
       segment.cols = segment.part_cols = cols;
       segment.factored = factored;
+      segment.weight_decay = 0.05f * static_cast<float>(attrs.segments.size());
       segment.state = state_size;
       size = segment.end;
       state_size += segment.state_size();
@@ -317,13 +333,29 @@ TEST(Adafactor, FourOpsMakeTheUpdate) {
                                    {grad, scalar(scale), scalar(rate), moments[1], squares, master},
                                    {adafactor_apply::kMaster, kMake},
                                    {}});
+      AdafactorAttrs with_mean = attrs;
+      with_mean.ema = 0.75f;
+      const HostTensor mean = random(master.shape, DType::kF32, 77);
+      const auto meant =
+          run_op({"apply",
+                  OpKind::kAdafactorApply,
+                  with_mean,
+                  {grad, scalar(scale), scalar(rate), moments[1], squares, master, none(), mean},
+                  {adafactor_apply::kMaster, kSkip, adafactor_apply::kEma},
+                  {}});
+      EXPECT_EQ(meant[0].values, applied[0].values);
+      for (const AdafactorSegment& s : attrs.segments) {
+        for (std::int64_t i = s.begin; i < s.end; ++i)
+          EXPECT_NEAR(meant[adafactor_apply::kEmaOut].at(i),
+                      0.75 * mean.at(i) + 0.25 * applied[0].at(i), 1e-6);
+      }
       const HostTensor before = master;
       master = applied[0];
       for (std::size_t w = 0; w < weights.size(); ++w) {
         const auto& s = attrs.segments[w];
         std::vector<double> g(grad.values.begin() + s.begin, grad.values.begin() + s.end);
         for (double& value : g) value *= scale;
-        weights[w].update(g, static_cast<double>(step), rate, attrs);
+        weights[w].update(g, static_cast<double>(step), rate, attrs, s);
         const HostTensor got = {Shape{s.end - s.begin},
                                 DType::kF32,
                                 {master.values.begin() + s.begin, master.values.begin() + s.end}};

@@ -27,6 +27,40 @@ TEST(LearningRate, WarmUpRisesToThePeak) {
   }
 }
 
+TEST(LearningRate, WarmUpStableDecay) {
+  LearningRateConfig config{"wsd", "linear", 0.5, 100, 0.1, 200, "linear"};
+  EXPECT_NEAR(learning_rate(config, 50, 1000), 0.25, 1e-12);
+  for (const std::int64_t step : {100, 101, 400, 799, 800})
+    EXPECT_NEAR(learning_rate(config, step, 1000), 0.5, 1e-12) << step;
+  EXPECT_NEAR(learning_rate(config, 900, 1000), 0.5 * (0.1 + 0.9 * 0.5), 1e-12);
+  EXPECT_NEAR(learning_rate(config, 1000, 1000), 0.05, 1e-12);
+  // A longer run has a longer plateau and the same decay.
+  EXPECT_NEAR(learning_rate(config, 1800, 2000), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(config, 1900, 2000), 0.275, 1e-12);
+  config.decay_shape = "cosine";
+  EXPECT_NEAR(learning_rate(config, 850, 1000), 0.5 * (0.1 + 0.9 * 0.5 * (1 + std::sqrt(0.5))),
+              1e-12);
+  config.decay_shape = "sqrt";
+  EXPECT_NEAR(learning_rate(config, 850, 1000), 0.5 * (0.1 + 0.9 * 0.5), 1e-12);
+  EXPECT_NEAR(learning_rate(config, 1000, 1000), 0.05, 1e-12);
+  // Of no length given, a tenth of the run.
+  config = {"wsd", "linear", 0.5, 0, 0, 0, "linear"};
+  EXPECT_NEAR(learning_rate(config, 900, 1000), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(config, 950, 1000), 0.25, 1e-12);
+}
+
+TEST(LearningRate, RefusesWhatDoesNotFit) {
+  LearningRateConfig config{"wsd", "linear", 0.5, 100, 0.1, 900, "linear"};
+  EXPECT_TRUE(validate(config, 1000).ok());
+  EXPECT_FALSE(validate(config, 999).ok());
+  config.kind = "cosine";
+  EXPECT_FALSE(validate(config, 1000).ok());
+  config.decay_steps = 0;
+  EXPECT_TRUE(validate(config, 1000).ok());
+  config.decay_shape = "sqrt";
+  EXPECT_FALSE(validate(config, 1000).ok());
+}
+
 TEST(LearningRate, EndsWhereItShould) {
   EXPECT_NEAR(learning_rate({"linear", "linear", 0.5, 100, 0.1}, 1000, 1000), 0.05, 1e-12);
   EXPECT_NEAR(learning_rate({"cosine", "linear", 0.5, 100, 0.1}, 1000, 1000), 0.05, 1e-12);

@@ -99,6 +99,8 @@ StepOptions options_of(const Case& c) {
   options.optimizer.offload = c.offload;
   options.optimizer.clip_norm = 0.7;
   options.optimizer.weight_decay = 0.01;
+  options.optimizer.decay_table = {"*layer_norm*=0", "*.v.weight=0.1"};
+  options.optimizer.ema = 0.5;
   options.target.threads = 1;
   return options;
 }
@@ -156,8 +158,10 @@ Training train_case(const Case& c, World& world) {
     EXPECT_EQ(sent[i], kSteps * bytes_sent_by(executor.value()->backend(), program, program.ops[i]))
         << name_of(program.ops[i].kind);
   }
-  for (const Weight& weight : state.weights())
+  for (const Weight& weight : state.weights()) {
     training.weights[weight.name] = state.gather_weight(weight.name);
+    training.weights[weight.name + ".ema"] = state.gather_mean(weight.name);
+  }
   return training;
 }
 

@@ -521,7 +521,7 @@ TEST(Shares, CoverEverythingAndAreEven) {
   weights[1].shape = Shape{1000};
   weights[2].name = "c";
   weights[2].shape = Shape{1500, 1000};
-  const auto layout = checkpoint_layout(weights, stored_values("adamw"));
+  const auto layout = checkpoint_layout(weights, stored_values("adamw", false));
   // Two tensor-parallel halves by columns, each in three flat parts; the vector is everywhere, and
   // rank 0's counts; the last weight is on two ranks alone.
   std::vector<std::vector<HeldPiece>> pieces(6);

@@ -265,6 +265,35 @@ TEST_F(Weights, TheEmbeddingIsKnownByAllItsNames) {
   refused(run("torn-run", torn), "\"decoder.embed_tokens.weight\" and \"shared.weight\" differ");
 }
 
+// transformers 5 writes "tied" into the configuration of every model, whatever its weights are.
+TEST_F(Weights, WhetherTheHeadIsTiedIsSeenInWhatTransformers5Writes) {
+  const Values original = values_of(trained());
+  exported("as-it-is", "fp32", 60'000);
+  const auto said = [&](const char* name, const Json& more) {
+    const Path folder = copy_of("as-it-is", name);
+    Json config = parse_json(read_file(folder / "config.json").value(), "config").value();
+    config["tie_word_embeddings"] = true;
+    for (const auto& [key, value] : more.items()) config[key] = value;
+    put_file(folder / "config.json", to_text(config));
+    return folder;
+  };
+  EXPECT_EQ(start_from("mt5-run", said("mt5", {{"transformers_version", "5.17.0"}})), original);
+  EXPECT_EQ(start_from("t5-run", said("t5", {{"model_type", "t5"},
+                                             {"scale_decoder_outputs", false},
+                                             {"transformers_version", "5.17.0"}})),
+            original);
+  refused(run("version4-run", said("version4", {{"transformers_version", "4.57.1"}})),
+          "tie_word_embeddings is true, not false");
+  // Truly tied, and not scaled: no such model can be trained.
+  const Path tied = said("tied5", {{"transformers_version", "5.17.0"}});
+  for (const auto& entry : std::filesystem::directory_iterator(tied))
+    if (entry.path().filename() != "config.json") std::filesystem::remove(entry.path());
+  Values values = original;
+  values.erase("lm_head.weight");
+  write_values(tied, values, trained());
+  refused(run("tied5-run", tied), "tied to the embedding without scaling");
+}
+
 TEST_F(Weights, ThatDoNotFitAreNamed) {
   const Values original = values_of(trained());
   exported("fitting", "fp32");

@@ -57,7 +57,9 @@ const OpDecl kAdafactorApplyDecl = {
       const DType working = v.has_out(adafactor_apply::kWorking)
                                 ? v.out(adafactor_apply::kWorking).dtype
                                 : DType::kBF16;
-      return {{"master", master.shape, master.dtype}, {"working", master.shape, working}};
+      return {{"master", master.shape, master.dtype},
+              {"working", master.shape, working},
+              {"ema", master.shape, DType::kF32}};
     },
 };
 

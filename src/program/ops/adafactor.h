@@ -7,6 +7,7 @@
 //   moments   running means from the sums; factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
 //   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight
 //   apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+//             and where there is a running mean of the weights, ema = d ema + (1 - d) w
 //
 // `w` is the float32 master, or its remainder beside a bf16 working copy (base/remainder.h), which
 // is then an input, too.
@@ -31,13 +32,15 @@ struct AdafactorSegment {
   std::int64_t row0 = 0, col0 = 0, part_rows = 1, part_cols = 1, first = 0;
   bool counted =
       true;  // this rank's run enters the sums: of ranks with the same run, only one's does
+  float weight_decay = 0;
 
   std::int64_t state_size() const { return factored ? rows + cols : rows * cols; }
 };
 
 struct AdafactorAttrs {
   float decay_rate = -0.8f, epsilon1 = 1e-30f, epsilon2 = 1e-3f;
-  float clip_threshold = 1, weight_decay = 0;
+  float clip_threshold = 1;
+  float ema = 0;  // d
   bool scale_parameter = true;
   std::vector<AdafactorSegment> segments;
   template <class Visit>
@@ -75,8 +78,8 @@ enum Outputs { kSquares };  // f32 [2 * weights]: of the update, of the weight
 }  // namespace adafactor_rms
 
 namespace adafactor_apply {
-enum Inputs { kGrad, kScale, kLearningRate, kFactors, kSquares, kMaster, kWorkingIn };
-enum Outputs { kMasterOut, kWorking };
+enum Inputs { kGrad, kScale, kLearningRate, kFactors, kSquares, kMaster, kWorkingIn, kEma };
+enum Outputs { kMasterOut, kWorking, kEmaOut };
 }  // namespace adafactor_apply
 
 }  // namespace quintet

@@ -19,7 +19,8 @@ const OpDecl kAdamWDecl = {
       return {{"master", master.shape, master.dtype},
               {"m", master.shape, DType::kF32},
               {"v", master.shape, DType::kF32},
-              {"working", master.shape, working}};
+              {"working", master.shape, working},
+              {"ema", master.shape, DType::kF32}};
     },
 };
 

@@ -5,13 +5,14 @@
 //
 // `w` is the float32 master. Where the working copy is bf16, the op rounds the new weights into it.
 // Or the master is the remainder of a bf16 working copy (base/remainder.h), which is then an input,
-// too.
+// too. A running mean of the weights rides along where there is one: ema = d ema + (1 - d) w.
 #pragma once
 
 namespace quintet {
 
 struct AdamWAttrs {
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
+  float ema = 0;  // its decay d
   template <class Visit>
   void visit(Visit&& visit) const {
     visit("b1", beta1);
@@ -22,8 +23,9 @@ struct AdamWAttrs {
 };
 
 namespace adamw {
-enum Inputs { kGrad, kScale, kLearningRate, kStep, kMaster, kM, kV, kWorkingIn };
-enum Outputs { kMasterOut, kMOut, kVOut, kWorking };  // the first three updated; kWorking optional
+enum Inputs { kGrad, kScale, kLearningRate, kStep, kMaster, kM, kV, kWorkingIn, kEma };
+// The first three updated, and kEmaOut; kWorking and kEmaOut optional.
+enum Outputs { kMasterOut, kMOut, kVOut, kWorking, kEmaOut };
 }  // namespace adamw
 
 }  // namespace quintet

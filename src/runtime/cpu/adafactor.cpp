@@ -182,6 +182,8 @@ void adafactor_apply(const OpContext& op) {
   const float rate = *op.in_data<float>(adafactor_apply::kLearningRate);
   const auto* factors = op.in_data<float>(adafactor_apply::kFactors);
   const auto* squares = op.in_data<float>(adafactor_apply::kSquares);
+  const bool has_ema = op.has_out(adafactor_apply::kEmaOut);
+  const Ema ema{has_ema ? op.out_data<float>(adafactor_apply::kEmaOut) : nullptr, attrs.ema};
   const auto run = [&]<class G>(const G* grad, auto master) {
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
       const AdafactorSegment& s = attrs.segments[w];
@@ -190,13 +192,15 @@ void adafactor_apply(const OpContext& op) {
       const float weight_rms = std::sqrt(squares[2 * w + 1] / size);
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
       const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
-      const float keep = 1 - lr * attrs.weight_decay;
+      const float keep = 1 - lr * s.weight_decay;
       parallel_for(
           row_count(s), row_grain(s.part_cols), [&](std::int64_t begin, std::int64_t end, int) {
             for (std::int64_t r = first_row(s) + begin; r < first_row(s) + end; ++r) {
               for_row(s, factors + s.state, r, [&](std::int64_t i, float factor) {
-                master.store(
-                    i, master.load(i) * keep - static_cast<float>(grad[i]) * factor * factor_all);
+                const float value =
+                    master.load(i) * keep - static_cast<float>(grad[i]) * factor * factor_all;
+                master.store(i, value);
+                if (has_ema) ema.add(i, value);
               });
             }
           });

@@ -10,7 +10,7 @@
 namespace quintet::cpu {
 namespace {
 
-template <class G, class Master>
+template <bool kHasEma, class G, class Master>
 void update(const OpContext& op, Master master) {
   const auto& attrs = op.attrs<AdamWAttrs>();
   const auto* grad = op.in_data<G>(adamw::kGrad);
@@ -25,6 +25,7 @@ void update(const OpContext& op, Master master) {
   const float keep = 1 - rate * attrs.weight_decay;
   const float b1 = attrs.beta1, b2 = attrs.beta2, epsilon = attrs.epsilon;
   auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
+  const Ema ema{kHasEma ? op.out_data<float>(adamw::kEmaOut) : nullptr, attrs.ema};
   parallel_for(op.in(adamw::kMaster).shape.numel(), kElementGrain,
                [=](std::int64_t begin, std::int64_t end, int) {
 #pragma omp simd
@@ -35,7 +36,9 @@ void update(const OpContext& op, Master master) {
                    m[i] = m1;
                    v[i] = v1;
                    const float denominator = std::sqrt(v1) * inverse_root2 + epsilon;
-                   master.store(i, master.load(i) * keep - step_size * m1 / denominator);
+                   const float w = master.load(i) * keep - step_size * m1 / denominator;
+                   master.store(i, w);
+                   if constexpr (kHasEma) ema.add(i, w);
                  }
                });
 }
@@ -44,8 +47,9 @@ void update(const OpContext& op, Master master) {
 
 void adamw(const OpContext& op) {
   with_float_type(op.in(adamw::kGrad).dtype, [&]<class G>(G) {
-    with_master(op, adamw::kMaster, adamw::kWorkingIn, adamw::kWorking,
-                [&](auto master) { update<G>(op, master); });
+    with_master(op, adamw::kMaster, adamw::kWorkingIn, adamw::kWorking, [&](auto master) {
+      op.has_out(adamw::kEmaOut) ? update<true, G>(op, master) : update<false, G>(op, master);
+    });
   });
 }
 

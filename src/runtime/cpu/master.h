@@ -32,6 +32,13 @@ struct SplitMaster {
   }
 };
 
+// A running mean of the weights, if one is kept.
+struct Ema {
+  float* mean;
+  float decay;
+  void add(std::int64_t i, float weight) const { mean[i] = decay * mean[i] + (1 - decay) * weight; }
+};
+
 // Calls body(master) for the master in an op's slots: the one it reads, and the outputs it writes,
 // if it does.
 template <class Body>

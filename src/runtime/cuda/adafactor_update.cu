@@ -118,6 +118,7 @@ struct ApplyUpdate {
   ElementFactors<N> factors;
   const G* grad;
   Master master;
+  Ema ema;
   float keep, factor_all;
 
   template <int M>
@@ -129,6 +130,7 @@ struct ApplyUpdate {
 #pragma unroll
     for (int i = 0; i < M; ++i) w[i] = w[i] * keep - g[i] * f[i] * factor_all;
     master.store<M>(flat, w);
+    ema.add<M>(flat, w);
   }
   __device__ void end_row(std::int64_t) {}
 };
@@ -141,13 +143,18 @@ struct ApplyInputs {
 
 template <class G, int N>
 __global__ void __launch_bounds__(kThreads)
-    apply_kernel(Run s, ApplyInputs in, const G* grad, const float* factors, Master master) {
+    apply_kernel(Run s, ApplyInputs in, const G* grad, const float* factors, Master master,
+                 Ema ema) {
   const float scale = *in.scale;
   if (isnan(scale)) return;  // the gradients are not finite: leave everything as it was
   const auto size = static_cast<float>(s.rows * s.cols);
   const float update_rms = sqrtf(in.squares[0] / size), weight_rms = sqrtf(in.squares[1] / size);
   const float lr = *in.rate * (in.scale_parameter ? fmaxf(in.epsilon2, weight_rms) : 1.0f);
-  ApplyUpdate<G, N> body{ElementFactors<N>(s, factors), grad, master, 1 - lr * in.weight_decay,
+  ApplyUpdate<G, N> body{ElementFactors<N>(s, factors),
+                         grad,
+                         master,
+                         ema,
+                         1 - lr * in.weight_decay,
                          scale * lr / fmaxf(1.0f, update_rms / in.clip_threshold)};
   walk<N>(s, body);
 }
@@ -201,6 +208,7 @@ void adafactor_rms(const OpContext& op) {
 void adafactor_apply(const OpContext& op) {
   const auto& attrs = op.attrs<AdafactorAttrs>();
   const Master master = master_of(op, adafactor_apply::kMaster, adafactor_apply::kWorkingIn, true);
+  const Ema ema{op.out_data<float>(adafactor_apply::kEmaOut), attrs.ema};
   with_device_type(op.in(adafactor_apply::kGrad).dtype, [&]<class G>(G) {
     const auto* grad = op.in_data<G>(adafactor_apply::kGrad);
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
@@ -211,11 +219,11 @@ void adafactor_apply(const OpContext& op) {
                            op.in_data<float>(adafactor_apply::kSquares) + 2 * w,
                            attrs.epsilon2,
                            attrs.clip_threshold,
-                           attrs.weight_decay,
+                           s.weight_decay,
                            attrs.scale_parameter};
       with_width(s, grad, [&]<int N>() {
         apply_kernel<G, N><<<grid_of(s), kThreads, 0, op.stream()>>>(
-            run_of(s), in, grad, op.in_data<float>(adafactor_apply::kFactors), master);
+            run_of(s), in, grad, op.in_data<float>(adafactor_apply::kFactors), master, ema);
         QT_LAUNCHED();
       });
     }

@@ -19,8 +19,8 @@ struct Factors {
 
 template <int N, class G>
 __device__ __forceinline__ void update(const AdamWAttrs& attrs, const Factors& f, float scale,
-                                       const G* grad, const Master& master, float* m, float* v,
-                                       std::int64_t i) {
+                                       const G* grad, const Master& master, const Ema& ema,
+                                       float* m, float* v, std::int64_t i) {
   float g[N], w[N], m1[N], v1[N];
   load_floats<N>(grad + i, g);
   load_floats<N>(m + i, m1);
@@ -37,12 +37,13 @@ __device__ __forceinline__ void update(const AdamWAttrs& attrs, const Factors& f
   store_floats<N>(m + i, m1);
   store_floats<N>(v + i, v1);
   master.store<N>(i, w);
+  ema.add<N>(i, w);
 }
 
 template <class G, int N>
 __global__ void __launch_bounds__(256)
-    adamw_kernel(AdamWAttrs attrs, Inputs in, const G* grad, Master master, float* m, float* v,
-                 std::int64_t count) {
+    adamw_kernel(AdamWAttrs attrs, Inputs in, const G* grad, Master master, Ema ema, float* m,
+                 float* v, std::int64_t count) {
   const float scale = *in.scale;
   if (isnan(scale)) return;  // the gradients are not finite: leave everything as it was
   __shared__ Factors shared;
@@ -59,9 +60,9 @@ __global__ void __launch_bounds__(256)
   const std::int64_t packs = count / N, stride = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (std::int64_t i = first; i < packs; i += stride)
-    update<N>(attrs, factors, scale, grad, master, m, v, i * N);
+    update<N>(attrs, factors, scale, grad, master, ema, m, v, i * N);
   for (std::int64_t i = packs * N + first; i < count; i += stride)
-    update<1>(attrs, factors, scale, grad, master, m, v, i);
+    update<1>(attrs, factors, scale, grad, master, ema, m, v, i);
 }
 
 }  // namespace
@@ -79,10 +80,13 @@ void adamw(const OpContext& op) {
   with_device_type(op.in(adamw::kGrad).dtype, [&]<class G>(G) {
     const auto* grad = op.in_data<G>(adamw::kGrad);
     auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
-    const bool wide = is_wide(grad) && is_wide(m) && is_wide(v) && master.is_wide();
+    const Ema ema{op.out_data<float>(adamw::kEmaOut), op.attrs<AdamWAttrs>().ema};
+    const bool wide =
+        is_wide(grad) && is_wide(m) && is_wide(v) && is_wide(ema.mean) && master.is_wide();
     const unsigned grid = grid_for(count / (wide ? 4 : 1), 256, op.device().multiprocessors);
     const auto kernel = wide ? adamw_kernel<G, 4> : adamw_kernel<G, 1>;
-    kernel<<<grid, 256, 0, op.stream()>>>(op.attrs<AdamWAttrs>(), in, grad, master, m, v, count);
+    kernel<<<grid, 256, 0, op.stream()>>>(op.attrs<AdamWAttrs>(), in, grad, master, ema, m, v,
+                                          count);
     QT_LAUNCHED();
   });
 }

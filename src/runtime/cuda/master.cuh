@@ -52,4 +52,20 @@ struct Master {
   }
 };
 
+// A running mean of the weights, where one is kept.
+struct Ema {
+  float* mean = nullptr;
+  float decay = 0;
+
+  template <int N>
+  __device__ __forceinline__ void add(std::int64_t i, const float (&w)[N]) const {
+    if (mean == nullptr) return;
+    float value[N];
+    load_floats<N>(mean + i, value);
+#pragma unroll
+    for (int j = 0; j < N; ++j) value[j] = decay * value[j] + (1 - decay) * w[j];
+    store_floats<N>(mean + i, value);
+  }
+};
+
 }  // namespace quintet::cuda
