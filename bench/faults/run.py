@@ -142,13 +142,27 @@ class Trial:
                      self.named(f"failed in step {self.step}: the system refused memory"))
 
     def disk(self):
-        size = self.random.randrange(64, 9800)  # KiB; three checkpoints take some 9,900
-        self.result["detail"] = f"{size} KiB"
+        # Too small from the beginning, which is noticed before anything is written; or filled up by somebody else
+        # while the first checkpoint is being written, up to a few KiB.
+        filled = self.random.random() < 0.6
+        size = self.random.randrange(64, 9800)  # KiB
+        left = self.random.randrange(0, 3000)
+        self.result["detail"] = f"filled to {left} KiB while writing" if filled else f"{size} KiB"
         small = self.folder / "small"
+
+        def fill(process):
+            while process.poll() is None:
+                if any((small / "run/checkpoints").glob("*")):
+                    state = os.statvfs(small)
+                    with (small / "filler").open("wb") as file:
+                        file.write(bytes(max(0, state.f_bavail * state.f_frsize - left * 1024)))
+                    return
+                time.sleep(0.0002)
+
         small.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", small], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={40960 if filled else size}k", "none", small], check=True)
         try:
-            self.broken(self.launch(self.train(out=small / "run")), 7, str(small))
+            self.broken(self.launch(self.train(out=small / "run")), 7, str(small), beside=fill if filled else None)
             shutil.copytree(small / "run", self.out, dirs_exist_ok=True)
         finally:
             subprocess.run(["umount", "-l", small], check=True)
