@@ -68,7 +68,7 @@ class Trial:
 
     def run(self, command, environment=None, beside=None):
         """Exit code and output; None as code where it did not end in time. `beside` runs while it does."""
-        process = subprocess.Popen(command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        process = subprocess.Popen(command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                    env={**os.environ, **(environment or {})}, start_new_session=True)
         helper = None
         if beside:
