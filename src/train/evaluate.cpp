@@ -65,6 +65,8 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   RunConfig& run = config.run;
   run.model.name = checkpoint.string();  // its shape, wherever the original was
   run.model.vocabulary = -1;
+  run.data.pairs.tokenizer = tokenizer_place(run).string();  // which may be the starting weights'
+  if (run.data.kind != "pairs") run.data.pairs.tokenizer.clear();
   run.model.weights.clear();
   run.output = {};
   run.validate.patience = 0;

@@ -118,7 +118,10 @@ void ValidateSection::list(FieldList& fields) {
   fields.add("batches", batches,
              "how much text: as many sequences as this many steps train on, always the same",
              between(1, std::int64_t{1} << 32));
-  fields.add("corpus", corpus, "folder of another corpus to validate on; empty: the run's own");
+  fields.add(
+      "corpus", corpus,
+      "folder of another corpus to validate on, with data.kind = \"pairs\" a file of other pairs; "
+      "empty: the run's own corpus");
   fields.add("split", split, "which part of the corpus", one_of({"train", "held_out"}));
   fields.add("patience", patience,
              "training ends early after so many validations without a better loss; 0: never",

@@ -1,5 +1,6 @@
 #include "train/validation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -70,7 +71,7 @@ Result<Validation> Validation::create(const RunConfig& config, const StepOptions
   Validation validation;
   QT_ASSIGN(validation.data_, open_validation_data(config, options));
   validation.options_ = validation_options(options, validation.data_.padded);
-  validation.sequences_ = sequences;
+  validation.sequences_ = std::min(sequences, validation.data_.most);
   validation.program_ =
       std::make_unique<Program>(step == nullptr ? compile_step(validation.options_, rank)
                                                 : compile_beside(validation.options_, *step));

@@ -67,11 +67,21 @@ Result<ValidationData> open_validation_data(const RunConfig& config, const StepO
     data.source = std::make_unique<CorpusSource>(std::move(source));
     return data;
   }
-  if (config.data.kind != "synthetic") {
-    return usage_error(
-        "validation: not with data.kind = \"{}\"; set validate.every=0, or validate on a corpus "
-        "with `quintet evaluate`",
-        config.data.kind);
+  if (config.data.kind == "pairs") {
+    if (config.validate.corpus.empty()) {
+      return usage_error(
+          "validation: data.kind = \"pairs\" holds nothing out; name a file of other pairs in "
+          "validate.corpus, or set validate.every=0");
+    }
+    PairsConfig pairs = config.data.pairs;
+    pairs.files = {config.validate.corpus};
+    pairs.tokenizer = tokenizer_place(config).string();
+    QT_ASSIGN(PairsSource source,
+              PairsSource::open(pairs, batch.source, batch.target, options.model.vocab_size, seed));
+    data.most = source.pairs();
+    data.padded = true;
+    data.source = std::make_unique<PairsSource>(std::move(source));
+    return data;
   }
   if (!config.validate.corpus.empty()) {
     return usage_error(

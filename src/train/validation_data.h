@@ -15,6 +15,7 @@ namespace quintet {
 struct ValidationData {
   std::unique_ptr<BatchSource> source;
   std::int64_t first = 0;                // the stream's first sample
+  std::int64_t most = INT64_MAX;         // samples, before they come again
   std::vector<std::int32_t> text_bytes;  // that an id stands for; empty: not known
   bool padded = false;                   // sources may be shorter than batch.source
 };

@@ -314,6 +314,41 @@ TEST_F(CorpusValidation, SaysWhatToDoWithoutAHeldOutSplit) {
   EXPECT_FALSE(run_alone(other).ok());
 }
 
+TEST_F(CorpusValidation, PairsAreValidatedOnOtherPairs) {
+  const auto pairs = [](int from, int count) {
+    std::string lines;
+    for (int i = from; i < from + count; ++i)
+      lines += fmt::format("{{\"source\":\"{0} ab {0}\",\"target\":\"{0}\"}}\n", i);
+    return lines;
+  };
+  put_file(folder_->path() / "train.jsonl", pairs(0, 12));
+  put_file(folder_->path() / "other.jsonl", pairs(50, 5));
+  RunConfig run = config("corpus");
+  run.data.corpus.folder.clear();
+  run.data.kind = "pairs";
+  run.data.pairs.files = {(folder_->path() / "train.jsonl").string()};
+  run.data.pairs.tokenizer = (folder_->path() / "model").string();
+  run.batch.target = 8;
+  const auto refused = run_alone(run);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("validate.corpus"), std::string::npos)
+      << refused.error().message;
+  run.validate.corpus = (folder_->path() / "other.jsonl").string();
+  run.output.folder = (folder_->path() / "pairs").string();
+  const auto result = run_alone(run);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  // Each of them once, though more were asked for.
+  const auto figures = lines_of_run(run.output.folder).back()["validation"];
+  EXPECT_EQ(figures["sequences"], 5);
+  EXPECT_FALSE(figures.contains("bits_per_byte"));
+  const Path checkpoint = checkpoint_folder(run.output.folder).value();
+  const auto again =
+      evaluate(checkpoint, evaluation_config(checkpoint, {"batch.micro_batch=3"}).value(),
+               *make_single_world());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_NEAR(again.value().loss(), figures["loss"].get<double>(), 1e-6);
+}
+
 TEST_F(CorpusValidation, TextBytesAreThoseOfThePieces) {
   const auto bytes = text_bytes(folder_->path() / "corpus").value();
   ModelProto model = parse_model(read_file(folder_->path() / "model").value(), "model").value();
