@@ -68,7 +68,7 @@ def loss_of(model, batch, device):
 
 def trace(folder, device, batches, make, clip):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).to(device)
-    model.train()
+    model.eval()  # without dropout
     optimizer = make(model.parameters())
     losses = []
     for batch in batches:

@@ -96,7 +96,7 @@ TEST_P(ValidationLayouts, SameFiguresAndAnUndisturbedTraining) {
   const auto with = train(run, *world);
   ASSERT_TRUE(without.ok() && with.ok());
   EXPECT_EQ(with.value().final_loss, without.value().final_loss);
-  EXPECT_EQ(with.value().summary.validation_loss.has_value(), world->rank() == 0);
+  if (world->rank() == 0) EXPECT_TRUE(with.value().summary.validation_loss.has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -137,8 +137,11 @@ TEST_F(CorpusTraining, StartsFromWeightsOfTheSameTokenizerAlone) {
       << refused.error().message;
   // More pieces than the model has rows for.
   put_file(folder_->path() / "large", quick_model(5000, true));
-  const auto too_large = export_model({folder_->path() / "first", folder_->path() / "x", "fp32",
-                                       1 << 30, folder_->path() / "large"});
+  ExportOptions other_tokenizer;
+  other_tokenizer.checkpoint = folder_->path() / "first";
+  other_tokenizer.output = folder_->path() / "x";
+  other_tokenizer.tokenizer = folder_->path() / "large";
+  const auto too_large = export_model(other_tokenizer);
   ASSERT_FALSE(too_large.ok());
   EXPECT_NE(too_large.error().message.find("the model's vocabulary 4096"), std::string::npos)
       << too_large.error().message;
