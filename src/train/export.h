@@ -18,8 +18,8 @@ struct ExportOptions {
   Path output;                 // must not exist
   std::string dtype = "fp32";  // or bf16, fp16
   std::int64_t shard_bytes = 5'000'000'000;
-  bool ema = false;  // the running mean of the weights (optimizer.ema) instead of the weights
-  Path tokenizer;    // file, or folder with one; empty: that of the run's data
+  Path tokenizer = {};  // file, or folder with one; empty: that of the run's data
+  bool ema = false;     // the running mean of the weights (optimizer.ema) instead of the weights
 };
 
 struct ExportReport {

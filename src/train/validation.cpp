@@ -15,7 +15,7 @@
 namespace quintet {
 namespace {
 
-constexpr int kDataThreads = 2, kDataAhead = 4;
+constexpr int kLoaderThreads = 2, kLoaderAhead = 4;
 
 Json json_of(const LossSum& sum) {
   Json json = {{"loss", sum.mean()}, {"tokens", sum.tokens}, {"sequences", sum.sequences}};
@@ -123,7 +123,7 @@ Result<ValidationResult> Validation::run(World& world) {
                         [plan, dp = program_->place.dp, first = data_.first](std::int64_t n) {
                           return first + plan.first_sample_of(n, dp);
                         },
-                        {shape.micro_batch, shape.source, shape.target, kDataThreads, kDataAhead});
+                        {shape.micro_batch, shape.source, shape.target, kLoaderThreads, kLoaderAhead});
   // The last batches may be filled up with sequences that do not count.
   std::vector<Batch> batches(index(options_.accumulate));
   const std::int64_t runs = (sequences_ + plan.global_batch() - 1) / plan.global_batch();
