@@ -1,6 +1,6 @@
 // pipeline_picture TRACE.json OUT.svg: one step of all ranks as a picture of its own, a row for each rank's
 // computation, drawn by the charts of the reports. The trace is one that `quintet plan --trace` or
-// `quintet train --trace` wrote.
+// `quintet train --trace` wrote. docs/pictures/pipeline.svg is that of docs/foresight.md.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -23,17 +23,17 @@ constexpr const char* kStyle =
     "svg{background:#14161a}text{fill:#e8e6e1}.al{fill:#a0a5ad}.gr{stroke:#33373e}"
     ".ax{stroke:#a0a5ad}}</style>\n";
 
-// Phases that the picture tells apart, and what traces call them. Set-up is too short to be seen.
+// Phases that the picture tells apart, and what traces call them.
 struct Kind {
   const char *name, *phase;
 };
 constexpr std::array<Kind, 4> kKinds = {
-    {{"forward", "fwd"}, {"backward", "bwd"}, {"recomputation", "rec"}, {"update", "upd"}}};
+    {{"forward", "fwd"}, {"backward", "bwd"}, {"update", "upd"}, {"recomputation", "rec"}}};
 
 std::size_t kind_of(const std::string& phase) {
   for (std::size_t i = 0; i < kKinds.size(); ++i)
     if (phase == kKinds[i].phase) return i;
-  return kKinds.size() - 1;
+  return 0;  // set-up, before the first forward
 }
 
 Result<TimeLine> line_of(const Json& trace, const std::string& origin) {
@@ -56,7 +56,6 @@ Result<TimeLine> line_of(const Json& trace, const std::string& origin) {
     rows[rank] = line.rows.size();
     line.rows.push_back(name);
   }
-  for (const Kind& kind : kKinds) line.kinds.emplace_back(kind.name);
   for (const Json& event : trace.at("traceEvents")) {
     if (!is_op(event) || event.at("args").at("step") != step) continue;
     begin = std::min(begin, event.at("ts").get<double>());
@@ -67,6 +66,9 @@ Result<TimeLine> line_of(const Json& trace, const std::string& origin) {
     line.spans.push_back({rows.at(event.at("pid")), kind_of(event.at("args").at("phase")), from,
                           from + event.at("dur").get<double>() * 1e-6, event.at("name")});
   }
+  std::size_t last = 0;  // kind that is there; recomputation may not be
+  for (const TimeLine::Span& span : line.spans) last = std::max(last, span.kind);
+  for (std::size_t i = 0; i <= last; ++i) line.kinds.emplace_back(kKinds[i].name);
   if (line.spans.empty()) return bad_input("{}: the trace has no ops that compute", origin);
   return line;
 }

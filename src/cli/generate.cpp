@@ -52,7 +52,10 @@ class TextCodec {
       const std::size_t mark = std::min(text.find(kMark, at), text.size());
       Buffer<std::int32_t> piece;
       QT_TRY(encoder.encode(std::string_view(text).substr(at, mark - at), piece));
-      ids.insert(ids.end(), piece.data(), piece.data() + piece.size());
+      // The space that tokenizers put before a text is none of the text's where a blank ends.
+      const bool space = at > 0 && at < mark && text[at] != ' ' && piece.size() > 0 &&
+                         piece.data()[0] == tokenizer_->vocabulary().find("\u2581");
+      ids.insert(ids.end(), piece.data() + (space ? 1 : 0), piece.data() + piece.size());
       if (mark == text.size()) break;
       const std::size_t close = std::min(text.find('>', mark), text.size() - 1);
       std::int32_t number = -1;

@@ -1,6 +1,7 @@
 # The commands that a Markdown page shows, one per line: its line number, why it is not run ("-": it is), the command,
 # with tabs between. Commands are what is in fenced blocks without a language, and indented lines that begin like one of
-# ours. A block is not run where a comment before it says so: <!-- not run: REASON -->
+# ours. A block is not run where a comment before it says so: <!-- not run: REASON -->. After <!-- whole, says: WORDS -->
+# its runs keep their length ("whole" in place of "-"), and its last command must print the words: "says WORDS" follows.
 function emit(text) {
   sub(/ +# .*$/, "", text)
   if (text !~ /^[ \t]*(#|$)/) printf "%d\t%s\t%s\n", first, why, text
@@ -22,12 +23,21 @@ BEGIN { why = "-" }
   sub(/ -->$/, "", why)
   next
 }
+/^ *<!-- whole, says: .* -->$/ {
+  why = "whole"
+  says = $0
+  sub(/^ *<!-- whole, says: /, "", says)
+  sub(/ -->$/, "", says)
+  next
+}
 /^ *```/ {
   language = $0
   sub(/^ *```/, "", language)
   if (inside) {
-    why = "-"
     if (kept != "") collect("")
+    if (says != "") printf "%d\tsays\t%s\n", FNR, says
+    why = "-"
+    says = ""
   }
   inside = !inside
   commands = inside && language == ""

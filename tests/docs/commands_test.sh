@@ -6,7 +6,8 @@
 # Rules, so that it takes a minute or two; the report says where they were used:
 # - Blocks after <!-- not run: REASON -->, and examples of help texts in help_not_run.txt, are listed and not run.
 # - `make TARGET` is `make -n TARGET`: the target is there. The program was built by it.
-# - `train` runs of which the command does not say how many steps they have get $STEPS.
+# - `train` runs of which the command does not say how many steps they have get $STEPS, but for blocks after
+#   <!-- whole, says: WORDS -->, of which the last command must print the words, too.
 # - `plan` and `sweep` read shipped files alone: one that has run is not run again for another page.
 # QUINTET_DOCS_WHOLE=1: runs keep their length.
 set -euo pipefail
@@ -84,6 +85,10 @@ page() {
   while IFS=$'\t' read -r line why command <&3; do
     if [ "$why" = - ]; then
       one_command "$page:$line" "$folder" "$command"
+    elif [ "$why" = whole ]; then
+      QUINTET_DOCS_WHOLE=1 one_command "$page:$line" "$folder" "$command"
+    elif [ "$why" = says ]; then
+      grep -qF "$command" "$work/out" || fail "$page:$line: \"$command\" was not printed, but: $(cat "$work/out")"
     else
       echo "$page:$line: not run, $why: $command"
       not_run=$((not_run + 1))
