@@ -103,9 +103,9 @@ order=()
 read_help() {  # [WORDS]
   local words=$1 sub
   # shellcheck disable=SC2086  # several words
-  help[$words]=$(quintet $words --help)
+  help[${words:-.}]=$(quintet $words --help)
   [ -z "$words" ] || order+=("$words")
-  for sub in $(awk '/^Subcommands:/ { on = 1; next } on && /^  [a-z]/ { print $1 }' <<< "${help[$words]}"); do
+  for sub in $(awk '/^Subcommands:/ { on = 1; next } on && /^  [a-z]/ { print $1 }' <<< "${help[${words:-.}]}"); do
     read_help "${words:+$words }$sub"
   done
 }
@@ -134,7 +134,7 @@ help_examples() {
       else
         one_command "quintet $words --help" "$folder" "$command"
       fi
-    done 3< <(awk -f "$here/help.awk" <<< "${help[$words]}")
+    done 3< <(awk -f "$here/help.awk" <<< "${help[${words:-.}]}")
   done
   while IFS=$'\t' read -r prefix why; do
     [[ $prefix == \#* ]] || [ -n "${used[$prefix]:-}" ] || fail "help_not_run.txt: no example begins with \"$prefix\""
@@ -154,7 +154,7 @@ inline_commands() {
         quintet) ;;
         --) words="" ;;  # then the command that `launch` starts
         --*)
-          grep -qwe "${word%%=*}" <<< "${help[$words]}" || fail "$page: quintet $words has no $word: \`$span\`"
+          grep -qwe "${word%%=*}" <<< "${help[${words:-.}]}" || fail "$page: quintet $words has no $word: \`$span\`"
           ;;
         *)
           if [ -n "${help[${words:+$words }$word]:-}" ]; then
