@@ -190,7 +190,7 @@ void add_data_build(CLI::App& data, Action& action) {
       "with models that are not unigram) are left out; memory stays below 1 GiB.\n\n"
       "Examples:\n"
       "  quintet data build --tokenizer mt5.model --out corpus --language-by directory text/\n"
-      "  quintet data build --tokenizer mt5.model --out c4 --language-by 'file:c4-{}.*' "
+      "  quintet data build --tokenizer mt5.model --out web --language-by 'file:c4-{}.*' "
       "'c4/c4-*.json.gz'\n"
       "  quintet data build --tokenizer m.model --out wiki --language-by field:lang --deduplicate "
       "--held-out 0.001 wiki.jsonl.gz\n"

@@ -60,6 +60,7 @@ class TextCodec {
       const std::size_t close = std::min(text.find('>', mark), text.size() - 1);
       std::int32_t number = -1;
       std::from_chars(text.data() + mark + kMark.size(), text.data() + close, number);
+      if (special_.sentinels == 0) return bad_input("\"{}\": the tokenizer has no blanks", text);
       if (number < 0 || number >= special_.sentinels) {
         return bad_input("\"{}\": the tokenizer has <extra_id_0> to <extra_id_{}>",
                          text.substr(mark, close + 1 - mark), special_.sentinels - 1);

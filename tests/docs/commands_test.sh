@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# commands_test.sh SOURCE QUINTET [PAGE...]: runs every command that README.md, CONTRIBUTING.md, docs/ and the help texts
+# commands_test.sh SOURCE QUINTET [PAGE|help...]: runs every command that README.md, CONTRIBUTING.md, docs/ and the help texts
 # show, in order, each page in a fresh folder that has what a clone has. Fails where one ends badly, where an inline
 # `quintet ...` names a subcommand or option that does not exist, or a `section.key` that is none.
 #
@@ -185,12 +185,16 @@ quintet config | awk '/^\[/ { gsub(/[][]/, ""); section = $1 } /^[a-z_0-9]+ =/ {
 
 pages=(README.md CONTRIBUTING.md)
 for file in "$source"/docs/*.md; do pages+=("docs/${file##*/}"); done
+pages+=(help)
 [ $# = 0 ] || pages=("$@")
 for each in "${pages[@]}"; do
+  if [ "$each" = help ]; then
+    help_examples
+    continue
+  fi
   inline_commands "$each"
   keys "$each"
   page "$each"
 done
-[ $# != 0 ] || help_examples
 echo "$ran commands ran, $not_run are marked as not to be run, $failures failures"
 [ "$ran" -gt 0 ] && [ "$failures" = 0 ]

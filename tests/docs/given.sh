@@ -1,7 +1,7 @@
 # given.sh SOURCE: what the examples in help texts take for granted, files of the reader's, in the current folder.
 set -euo pipefail
 quietly() { "$@" > /dev/null; }
-quietly quintet data generate text --languages en,de,fr --kilobytes 200
+quietly quintet data generate text --languages en,de,fr --kilobytes 100
 quietly quintet tokenizer train --out mt5.model --vocabulary 3000 text
 cp mt5.model m.model
 cat text/*/text.txt > wiki.txt

@@ -11,6 +11,7 @@ kept != "" {
   emit(text)
   next
 }
+/^Usage:/ { next }
 /^( +|[A-Z][A-Za-z0-9 ,]*: +)((echo|zcat|srun) .*)?quintet [a-z]/ {
   if ($0 ~ /\\$/) {
     kept = substr($0, 1, length($0) - 1)
