@@ -19,6 +19,11 @@ void ModelSection::list(FieldList& fields) {
              "words of embedding and head; -1: what the model's configuration says, 0: as many as "
              "the corpus's tokenizer has, rounded up to a multiple of 128",
              between(-1, 1 << 24));
+  fields.add("base_width", base_width,
+             "d_model of the narrow model that learning rates and decay were chosen on: initial "
+             "values and each weight's rate then follow the width so that they carry over "
+             "(maximal update); 0: they are the same at every width",
+             between(0, 1 << 17));
   fields.add("dropout", dropout,
              "dropout rate; -1: what the model's configuration says (presets: 0)",
              between(-1, 0.99));
@@ -369,6 +374,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
+  options.model.base_width = config.model.base_width;
 
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
                    false};

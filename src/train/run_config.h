@@ -20,6 +20,7 @@ struct ModelSection {
   std::string name = "tiny";
   std::string weights;
   std::int64_t vocabulary = -1;
+  std::int64_t base_width = 0;
   double dropout = -1;
   double z_loss = 0;
   std::int64_t loss_chunk = 0;

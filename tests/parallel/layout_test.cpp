@@ -36,6 +36,7 @@ struct Case {
   std::int64_t prefetch = 1, bucket = 0, shard_group = 0, whole_below = 200;
   const char* order = "tp-dp-pp";
   double offload = 0;
+  std::int64_t base_width = 0;
 };
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
@@ -53,6 +54,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   if (c.bucket > 0) name += "_bucket";
   if (c.shard_group > 0) name += fmt::format("_group{}", c.shard_group);
   if (c.whole_below != 200) name += fmt::format("_whole{}", c.whole_below);
+  if (c.base_width > 0) name += fmt::format("_base{}", c.base_width);
   if (c.offload > 0) name += c.offload < 1 ? "_half_offloaded" : "_offloaded";
   for (const char* o = c.order; std::string(c.order) != "tp-dp-pp" && *o != '\0'; ++o) {
     name += *o == '-' ? '_' : *o;
@@ -71,6 +73,7 @@ T5Config small_model(const Case& c) {
   model.decoder_layers = 3;
   model.dropout = c.dropout;
   model.tied_head = c.tied;
+  model.base_width = c.base_width;
   return model;
 }
 
@@ -167,8 +170,8 @@ Training train_case(const Case& c, World& world) {
 
 // What a rank alone gets, for comparison; computed once for each kind of model.
 const Training& alone(const Case& c) {
-  static std::map<std::tuple<std::string, double, DType, bool>, Training> known;
-  const auto key = std::tuple(std::string(c.optimizer), c.dropout, c.dtype, c.tied);
+  static std::map<std::tuple<std::string, double, DType, bool, std::int64_t>, Training> known;
+  const auto key = std::tuple(std::string(c.optimizer), c.dropout, c.dtype, c.tied, c.base_width);
   const auto [at, is_new] = known.try_emplace(key);
   if (is_new) {
     Case single;
@@ -176,6 +179,7 @@ const Training& alone(const Case& c) {
     single.dropout = c.dropout;
     single.dtype = c.dtype;
     single.tied = c.tied;
+    single.base_width = c.base_width;
     const auto world = make_single_world();
     at->second = train_case(single, *world);
   }
@@ -338,6 +342,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.ranks = 4, .zero = 3, .accumulate = 2, .dtype = DType::kBF16, .offload = 1},
         Case{.ranks = 4, .zero = 2, .optimizer = "adafactor", .offload = 0.5},
         Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 3, .accumulate = 2, .offload = 0.5}),
+    name_of_case);
+// Rates by weight (model.base_width): shards are cut into runs of one rate.
+INSTANTIATE_TEST_SUITE_P(
+    Width, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 2, .zero = 0, .base_width = 6}, Case{.ranks = 2, .zero = 1, .base_width = 6},
+        Case{.ranks = 4, .zero = 2, .accumulate = 2, .base_width = 6},
+        Case{.ranks = 4, .zero = 3, .bucket = 5000, .base_width = 6},
+        Case{.ranks = 4, .zero = 3, .optimizer = "adafactor", .tied = true, .base_width = 6},
+        Case{.ranks = 2, .tp = 2, .base_width = 6},
+        Case{.ranks = 4, .tp = 4, .optimizer = "adafactor", .base_width = 6},
+        Case{.ranks = 2, .pp = 2, .accumulate = 4, .tied = true, .base_width = 6},
+        Case{.dtype = DType::kBF16, .offload = 1, .base_width = 6},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .offload = 0.5,
+             .base_width = 6}),
     name_of_case);
 INSTANTIATE_TEST_SUITE_P(
     MixedPrecision, LayoutTest,

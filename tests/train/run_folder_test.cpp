@@ -63,6 +63,7 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
   refused("batch.source = 32 (was 24)", [](RunConfig& c) { c.batch.source = 32; });
   refused("optimizer.epsilon = ", [](RunConfig& c) { c.optimizer.epsilon = 1e-3; });
   refused("data.languages = 3 (was 2)", [](RunConfig& c) { c.data.synthetic.languages = 3; });
+  refused("model.base_width = 32 (was 0)", [](RunConfig& c) { c.model.base_width = 32; });
   refused("the global batch = 8 (was 4", [](RunConfig& c) { c.batch.accumulate = 2; });
   // These only say how long and how; the last allows the rest.
   EXPECT_TRUE(resumed([](RunConfig& c) {
@@ -76,6 +77,26 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
                 c.train.seed = 2;
                 c.output.resume_changed = true;
               }).ok());
+}
+
+// A run that was saved before a key existed did what the key's default does.
+TEST(RunFolder, AKeyYoungerThanTheCheckpointWasItsDefault) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_in_folder(folder_run(folder.path(), 2)).ok());
+  const Path saved = folder.path() / "checkpoints/step-00000002/run.toml";
+  std::string text = read_file(saved).value();
+  const std::size_t at = text.find("base_width");
+  ASSERT_NE(at, std::string::npos);
+  text.erase(at, text.find('\n', at) + 1 - at);
+  std::ofstream(saved.string()) << text;
+  RunConfig config = folder_run(folder.path(), 3);
+  config.output.resume = true;
+  config.model.base_width = 32;
+  const auto refused = check_resumed_config(config, step_options(config, 1).value());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("model.base_width = 32 (was 0)"), std::string::npos);
+  config.model.base_width = 0;
+  EXPECT_TRUE(check_resumed_config(config, step_options(config, 1).value()).ok());
 }
 
 TEST(RunFolder, AFinishedRunIsLeftAlone) {
