@@ -104,7 +104,10 @@ struct StepIo {
 
   TensorId loss =
       kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step
-  TensorId grad_norm = kNone;     // f32 [1], before clipping
+  TensorId grad_norm = kNone;  // f32 [1], before clipping
+  // f32 [1]: the squared norm of what the first micro-batch adds to the gradient, summed over the
+  // data-parallel ranks; where it is measured
+  TensorId micro_square = kNone;
   TensorId token_losses = kNone;  // f32 [b, t], each micro-batch its own; of validation
 };
 

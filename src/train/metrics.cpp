@@ -65,6 +65,7 @@ Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validat
                {"samples", m.samples_so_far},
                {"tokens", m.tokens_so_far}};
   if (validation != nullptr) line["validation"] = validation->to_json();
+  if (m.noise_scale) line["gradient_noise_scale"] = *m.noise_scale;
   if (m.skipped) line["skipped"] = true;
   if (m.rewound_from > 0) line["rewound_from"] = m.rewound_from;
   const std::string text = to_text(line) + "\n";

@@ -90,6 +90,10 @@ void TrainSection::list(FieldList& fields) {
   fields.add("skip_batches", skip_batches,
              "batches that are not trained on, \"57\" or \"57, 60-64\": batch 1 holds the data's "
              "first batch.global sequences");
+  fields.add("noise_scale", noise_scale,
+             "measure the gradient noise scale, the batch in sequences whose gradient is as much "
+             "noise as signal, from the norms of one micro-batch's gradient and the whole step's; "
+             "reads the gradients once more each step");
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -412,6 +416,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
     options.options.logit_bytes = ModelOptions::kDeviceLogitBytes;
   options.target.threads =
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
+  options.noise = config.train.noise_scale;
   QT_TRY(validate(options));
   options.limited = config.train.on_spike == "skip";
   QT_TRY(check_spike_keys(config, options));

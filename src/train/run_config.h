@@ -52,6 +52,7 @@ struct TrainSection {
   std::int64_t spike_window = 50;
   std::int64_t spike_limit = 10;
   std::string skip_batches;
+  bool noise_scale = false;
   void list(FieldList& fields);
 };
 
