@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -81,22 +82,43 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
 
 // A run that was saved before a key existed did what the key's default does.
 TEST(RunFolder, AKeyYoungerThanTheCheckpointWasItsDefault) {
-  const TemporaryFolder folder;
-  ASSERT_TRUE(train_in_folder(folder_run(folder.path(), 2)).ok());
-  const Path saved = folder.path() / "checkpoints/step-00000002/run.toml";
-  std::string text = read_file(saved).value();
-  const std::size_t at = text.find("base_width");
-  ASSERT_NE(at, std::string::npos);
-  text.erase(at, text.find('\n', at) + 1 - at);
-  std::ofstream(saved.string()) << text;
-  RunConfig config = folder_run(folder.path(), 3);
-  config.output.resume = true;
+  const Path old = QUINTET_SOURCE_DIR "/tests/train/old_checkpoint";
+  const Path saved = checkpoint_at(old, 3).folder;
+  ASSERT_EQ(read_file(saved / "run.toml").value().find("base_width"), std::string::npos);
+  RunConfig config = load_run_config((saved / "run.toml").string(), {}).value();
+  StepOptions options;
+  options.batch.micro_batch = config.batch.global > 0 ? config.batch.global : 2;
+  config.output.folder = old.string();
+  EXPECT_TRUE(check_resumed_config(config, options).ok());
   config.model.base_width = 32;
-  const auto refused = check_resumed_config(config, step_options(config, 1).value());
+  const auto refused = check_resumed_config(config, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("model.base_width = 32 (was 0)"), std::string::npos);
-  config.model.base_width = 0;
-  EXPECT_TRUE(check_resumed_config(config, step_options(config, 1).value()).ok());
+}
+
+// A bit that turned over in the newest checkpoint's copy of the configuration is damage of that
+// checkpoint, not another run: the one before it is taken.
+TEST(RunFolder, ADamagedConfigurationIsADamagedCheckpoint) {
+  const std::pair<std::string, std::string> damages[] = {{"seed = 1", "seed = 3"},
+                                                         {"[train]", "{train]"}};
+  for (const auto& [whole, damaged] : damages) {
+    const TemporaryFolder folder;
+    RunConfig config = folder_run(folder.path(), 4);
+    config.output.save_every = 2;
+    config.output.keep = 0;
+    ASSERT_TRUE(train_in_folder(config).ok());
+    const Path newest = checkpoint_at(folder.path(), 4).folder;
+    auto text = read_file(newest / "run.toml");
+    ASSERT_TRUE(text.ok());
+    const auto at = text.value().find(whole);
+    ASSERT_NE(at, std::string::npos) << text.value();
+    std::ofstream((newest / "run.toml").string()) << text.value().replace(at, whole.size(), damaged);
+    config.output.resume = true;
+    config.train.steps = 5;
+    const auto resumed = train_in_folder(config);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+    EXPECT_TRUE(std::filesystem::exists(set_aside_path(folder.path(), "damaged", 4)));
+  }
 }
 
 TEST(RunFolder, AFinishedRunIsLeftAlone) {
