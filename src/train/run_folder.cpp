@@ -21,6 +21,7 @@ namespace {
 bool may_change(const std::string& key) {
   static const std::set<std::string> kFree = {
       "batch.micro_batch", "batch.accumulate",   "batch.global",     "train.steps",
+      "train.stop_after",
       "train.device",      "train.graph",        "train.threads",    "train.max_hours",
       "train.recompute",   "optimizer.offload",  "model.loss_chunk", "data.prefetch",
       "train.on_spike",    "train.spike_loss",   "train.spike_norm", "train.spike_window",
