@@ -4,18 +4,18 @@
   python3 -m venv venv && venv/bin/pip install optuna
   venv/bin/python bench/search/optuna_tpe.py build/quintet OUT --seed 1 --pruner median
 
-Trials stop where the pruner says so, after 9 or 27 of 81 steps, and go on from their checkpoints
+Trials stop where the pruner says so, after 40 of 120 steps, and go on from their checkpoints
 otherwise. Two at a time, a thread each, as `quintet search` has it. Writes OUT/trials.csv.
 """
 import argparse, csv, json, pathlib, subprocess, threading
 
 import optuna
 
-RUNGS = [9, 27, 81]
-TOTAL = 2073
-SETTINGS = {"model.name": "tiny", "batch.micro_batch": 8, "batch.source": 32, "schedule.kind": "constant",
-            "train.threads": 1, "train.steps": 81, "validate.every": 81, "validate.sequences": 256,
-            "output.resume": "true", "output.keep": 1, "output.summary_skip": 0, "output.log_every": 81}
+RUNGS = [40, 120]
+TOTAL = 3072
+SETTINGS = {"model.name": "tiny", "batch.micro_batch": 8, "batch.source": 32, "schedule.kind": "wsd", "schedule.decay_steps": 40,
+            "train.threads": 1, "train.steps": 120, "validate.every": 120, "validate.sequences": 256,
+            "output.resume": "true", "output.keep": 1, "output.summary_skip": 0, "output.log_every": 120}
 
 
 def main():
@@ -28,7 +28,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     pruner = (optuna.pruners.MedianPruner() if arguments.pruner == "median" else
-              optuna.pruners.SuccessiveHalvingPruner(min_resource=9, reduction_factor=3))
+              optuna.pruners.SuccessiveHalvingPruner(min_resource=40, reduction_factor=3))
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=arguments.seed), pruner=pruner)
     lock, spent, rows = threading.Lock(), [0], []
 

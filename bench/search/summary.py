@@ -3,7 +3,7 @@
 import csv, json, pathlib, sqlite3, sys
 
 KEYS = ["schedule.peak", "schedule.warmup_steps", "optimizer.beta1", "optimizer.beta2"]
-END = 81
+END = 120
 
 
 def journal(folder):

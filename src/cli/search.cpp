@@ -127,14 +127,6 @@ Status search_run(SearchCall options) {
   return go_on_searching(search, journal, options.folder);
 }
 
-// The search that is in a folder.
-Result<SearchFile> stored_search(const SearchJournal& journal, const std::string& folder) {
-  QT_ASSIGN(const std::string text, journal.get("file"));
-  QT_ASSIGN(SearchFile search, SearchFile::parse(text, folder + " (search file)"));
-  QT_ASSIGN(search.search.name, journal.get("name"));
-  return search;
-}
-
 Status search_resume(const std::string& folder) {
   QT_ASSIGN(SearchJournal journal, SearchJournal::open(folder, false));
   QT_ASSIGN(const bool begun, journal.holds_search());
@@ -142,13 +134,13 @@ Status search_resume(const std::string& folder) {
     return bad_input(
         "{}: the search ended before it began; start it again with `quintet search run`", folder);
   }
-  QT_ASSIGN(const SearchFile search, stored_search(journal, folder));
+  QT_ASSIGN(const SearchFile search, journal.search());
   return go_on_searching(search, journal, folder);
 }
 
 Status search_status(const std::string& folder, bool json) {
   QT_ASSIGN(const SearchJournal journal, SearchJournal::view(folder));
-  QT_ASSIGN(const SearchFile search, stored_search(journal, folder));
+  QT_ASSIGN(const SearchFile search, journal.search());
   QT_ASSIGN(const std::vector<Trial> trials, journal.trials());
   QT_ASSIGN(const std::string threads, journal.get("threads"));
   const double expected = expected_steps(search, trials, std::max(std::atoll(threads.c_str()), 1ll));

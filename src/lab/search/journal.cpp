@@ -136,6 +136,14 @@ Result<std::string> SearchJournal::get(const std::string& key) const {
   return rows.empty() ? std::string() : text_in(rows[0][0]);
 }
 
+Result<SearchFile> SearchJournal::search() const {
+  QT_ASSIGN(const std::string text, get("file"));
+  QT_ASSIGN(const std::string name, get("name"));
+  QT_ASSIGN(SearchFile search, SearchFile::parse(text, (folder_ / (name + ".toml")).string()));
+  search.search.name = name;
+  return search;
+}
+
 Result<std::vector<Trial>> SearchJournal::trials() const {
   const std::string where = (folder_ / "search.sqlite").string();
   std::vector<Trial> trials;

@@ -27,6 +27,8 @@ class SearchJournal {
   // Puts a search into an empty one, at once or not at all.
   Status begin(const SearchFile& search, std::int64_t threads);
   Result<std::string> get(const std::string& key) const;  // "" if there is none
+  // The search that is in it.
+  Result<SearchFile> search() const;
 
   // All trials, by id, with all that is known of them.
   Result<std::vector<Trial>> trials() const;

@@ -46,12 +46,10 @@ Result<SearchData> read_search(const Path& folder) {
   SearchData data;
   data.folder = folder;
   QT_ASSIGN(const SearchJournal journal, SearchJournal::view(folder));
-  for (const char* key : {"name", "question", "version", "host", "file"}) {
+  for (const char* key : {"version", "host", "file"}) {
     QT_ASSIGN(data.facts[key], journal.get(key));
   }
-  QT_ASSIGN(data.search,
-            SearchFile::parse(data.facts["file"], folder.string() + " (search file)"));
-  data.search.search.name = data.facts["name"];
+  QT_ASSIGN(data.search, journal.search());
   QT_ASSIGN(data.trials, journal.trials());
   for (const Trial& trial : data.trials)
     data.curves[trial.id] = learning_curve(trial_folder(folder, trial.id));

@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,7 +124,8 @@ TEST(Searches, TrialsThatDivergeAreResults) {
   const TemporaryFolder folder;
   const std::string file = write_search(
       folder, "trials = 4\nsampler = \"sobol\"\nobjective = \"loss\"",
-      "optimizer.clip_norm = 0\n[space]\nschedule.peak = {choice = [0.001, 100.0]}\n"
+      "optimizer.clip_norm = 0\ntrain.on_spike = \"stop\"\ntrain.spike_window = 3\ntrain.spike_loss = "
+      "1.5\ntrain.spike_norm = 0\n[space]\nschedule.peak = {choice = [0.001, 100.0]}\n"
       "optimizer.beta1 = {choice = [0.0, 0.9]}\n[budget]\nsteps = 60\n");
   const Path out = folder.path() / "out";
   const Outcome run = quintet("search run " + file + " --out " + out.string());
@@ -193,8 +195,9 @@ TEST(Searches, KilledTwentyTimesEndAsUndisturbed) {
   for (int i = 0; i < 20; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      ::close(STDOUT_FILENO);
-      ::close(STDERR_FILENO);
+      const int nowhere = ::open("/dev/null", O_WRONLY);
+      ::dup2(nowhere, STDOUT_FILENO);
+      ::dup2(nowhere, STDERR_FILENO);
       ::execl(QUINTET_BINARY, QUINTET_BINARY, "search", "run", file.c_str(), "--out",
               killed.c_str(), nullptr);
       ::_exit(127);
@@ -218,7 +221,7 @@ TEST(Searches, AnInterruptionSavesAndCanBeResumed) {
   const std::string file = write_search(
       folder, "trials = 2", std::string(kRates) + "[budget]\nsteps = 100000\n");
   const Path out = folder.path() / "out";
-  const Outcome stopped = testing::run_shell("timeout -s INT 2 " QUINTET_BINARY " search run " + file +
+  const Outcome stopped = testing::run_shell("timeout --foreground -s INT 2 " QUINTET_BINARY " search run " + file +
                                              " --out " + out.string() + "; echo exit $?");
   EXPECT_TRUE(stopped.says("search resume")) << stopped.output;
   const std::vector<Trial> trials = trials_in(out);
