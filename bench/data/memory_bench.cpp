@@ -1,13 +1,20 @@
-// The peak memory of `quintet data build` on a corpus many times as large as the memory it may use.
-// Generates the text (the same documents again and again, which compress as well as they are
-// parsed as badly as any), runs the program, and prints what the system says it took.
+// The peak memory of the commands that read text or corpora, on a corpus many times as large as the
+// memory they may use. Generates the text (the same documents again and again, which compress as
+// well as they are parsed as badly as any), runs the program, and prints what the system says it
+// took: memory of its own, and with it the pages of mapped files that happened to be there, which
+// the system takes back when somebody needs them.
 //
 //   memory_bench QUINTET FOLDER [GIGABYTES [THREADS]]
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -81,27 +88,43 @@ std::uint64_t write_texts(const Path& folder, double gigabytes) {
   return bytes + lines.size();
 }
 
-void run(std::vector<std::string> arguments, const std::string& what, std::uint64_t bytes) {
+// Memory of a process that is no file's, in KiB; 0 when it is over.
+std::int64_t own_memory(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/status", process));
+  std::string word;
+  std::int64_t kilobytes = 0;
+  while (file >> word) {
+    if (word == "RssAnon:" && file >> kilobytes) return kilobytes;
+  }
+  return 0;
+}
+
+void run(const std::string& what, std::vector<std::string> arguments) {
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   const Stopwatch watch(Stopwatch::Of::kProcess);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::dup2(::open("/dev/null", O_WRONLY), 1);
+    ::dup2(1, 2);
     ::execv(pointers[0], pointers.data());
     ::_exit(127);
   }
   int status = 0;
   rusage usage{};
-  if (child < 0 || ::wait4(child, &status, 0, &usage) != child || status != 0) {
-    fmt::print(stderr, "memory_bench: {} failed (status {})\n", arguments[0], status);
+  std::int64_t own = 0;
+  pid_t ended = 0;
+  while (child > 0 && (ended = ::wait4(child, &status, WNOHANG, &usage)) == 0) {
+    own = std::max(own, own_memory(child));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  if (ended != child || status != 0) {
+    fmt::print(stderr, "memory_bench: {} failed (status {})\n", what, status);
     std::exit(1);
   }
-  const double seconds = watch.elapsed().wall;
-  fmt::print("{}: {:.2f} GiB of text in {:.0f} s ({:.0f} MB/s), peak memory {:.0f} MiB\n", what,
-             static_cast<double>(bytes) * 0x1p-30, seconds,
-             static_cast<double>(bytes) * 1e-6 / seconds,
-             static_cast<double>(usage.ru_maxrss) / 1024);
+  fmt::print("{:<28} {:>6.0f} s   own {:>6} MiB   with mapped files {:>6} MiB\n", what,
+             watch.elapsed().wall, own / 1024, usage.ru_maxrss / 1024);
   std::fflush(stdout);
 }
 
@@ -110,35 +133,45 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: memory_bench QUINTET FOLDER [GIGABYTES [THREADS]]\n");
     return 2;
   }
+  const std::string quintet = argv[1];
   const Path folder = argv[2];
   const double gigabytes = argc > 3 ? std::atof(argv[3]) : 11;
   const std::string threads = argc > 4 ? argv[4] : "0";
-  const std::uint64_t bytes = write_texts(folder / "text", gigabytes);
-  Result<std::string> model = counted_model(250000);
-  check(model.ok() ? Status() : model.error());
-  check(write_file(folder / "bench.model", model.value()));
-  model = std::string();
-  for (const bool deduplicate : {false, true}) {
-    std::vector<std::string> arguments = {argv[1],
-                                          "data",
-                                          "build",
-                                          "--tokenizer",
-                                          folder / "bench.model",
-                                          "--out",
-                                          folder / "corpus",
-                                          "--language-by",
-                                          "directory",
-                                          "--held-out",
-                                          "0.001",
-                                          "--threads",
-                                          threads,
-                                          folder / "text"};
-    if (deduplicate) arguments.push_back("--deduplicate");
-    run(arguments, deduplicate ? "with --deduplicate" : "plain", bytes);
-    std::filesystem::remove_all(folder / "corpus");
-  }
-  std::filesystem::remove_all(folder / "text");
-  std::filesystem::remove(folder / "bench.model");
+  const Path text = folder / "text", corpus = folder / "corpus", model = folder / "bench.model";
+  const std::uint64_t bytes = write_texts(text, gigabytes);
+  const Result<std::string> pieces = counted_model(250000);
+  check(pieces.ok() ? Status() : pieces.error());
+  check(write_file(model, pieces.value()));
+  fmt::print("{:.2f} GiB of text\n", static_cast<double>(bytes) * 0x1p-30);
+
+  const std::vector<std::string> build = {quintet,         "data",      "build", "--tokenizer",
+                                          model,           "--out",     corpus,  "--language-by",
+                                          "directory",     "--held-out", "0.001", "--threads",
+                                          threads,         text};
+  const auto with = [](std::vector<std::string> arguments, const std::string& more) {
+    arguments.push_back(more);
+    return arguments;
+  };
+  run("build --deduplicate", with(build, "--deduplicate"));
+  std::filesystem::remove_all(corpus);
+  run("build", build);
+  run("verify", {quintet, "data", "verify", corpus, "--threads", threads});
+  run("inspect", {quintet, "data", "inspect", corpus, "--sample", "0", "1", "2"});
+  run("inspect --set pack=true", {quintet, "data", "inspect", corpus, "--set", "pack=true"});
+  run("train, two steps", {quintet, "train", "--model", "tiny", "--set", "data.kind=corpus", "--set",
+                           "data.folder=" + corpus.string(), "--set", "model.vocabulary=0", "--set",
+                           "train.steps=2"});
+  run("export", {quintet, "data", "export", corpus, "--out", folder / "megatron"});
+  std::filesystem::remove_all(corpus);
+  run("import", {quintet, "data", "import", "--tokenizer", model, "--out", corpus,
+                 "en=" + (folder / "megatron" / "en_train").string(),
+                 "ru=" + (folder / "megatron" / "ru_train").string()});
+  std::filesystem::remove_all(folder / "megatron");
+  run("tokenize", {quintet, "tokenize", "--model", model, text / "en" / "part.jsonl.zst"});
+  run("tokenizer train", {quintet, "tokenizer", "train", "--out", folder / "new.model", "--threads",
+                          threads, text / "en", text / "ru"});
+  for (const char* left : {"corpus", "text", "bench.model", "new.model"})
+    std::filesystem::remove_all(folder / left);
   return 0;
 }
 

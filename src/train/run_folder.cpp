@@ -1,6 +1,5 @@
 #include "train/run_folder.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "train/checkpoint.h"
 
 namespace quintet {
 namespace {
@@ -30,20 +30,15 @@ bool may_change(const std::string& key) {
          key.rfind("validate.", 0) == 0;
 }
 
+// Of the newest checkpoint that is sound: a damaged one is not what the run goes on from, and what
+// it says of the configuration may be the damage.
 std::optional<Path> newest_saved_config(const Path& folder) {
-  std::vector<std::string> names;
+  const auto newest = newest_checkpoint(folder);
+  if (!newest) return std::nullopt;
+  const Path path = newest->folder / "run.toml";
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoints", failure)) {
-    const std::string name = entry.path().filename();
-    if (name.rfind("step-", 0) == 0 && std::filesystem::exists(entry.path() / "run.toml", failure))
-      names.push_back(name);
-  }
-  if (names.empty()) return std::nullopt;
-  const auto newest =
-      std::max_element(names.begin(), names.end(), [](const auto& a, const auto& b) {
-        return a.size() != b.size() ? a.size() < b.size() : a < b;
-      });
-  return folder / "checkpoints" / *newest / "run.toml";
+  if (!std::filesystem::exists(path, failure)) return std::nullopt;
+  return path;
 }
 
 std::string who_am_i() {

@@ -96,7 +96,9 @@ TEST_P(ValidationLayouts, SameFiguresAndAnUndisturbedTraining) {
   const auto with = train(run, *world);
   ASSERT_TRUE(without.ok() && with.ok());
   EXPECT_EQ(with.value().final_loss, without.value().final_loss);
-  if (world->rank() == 0) EXPECT_TRUE(with.value().summary.validation_loss.has_value());
+  if (world->rank() == 0) {
+    EXPECT_TRUE(with.value().summary.validation_loss.has_value());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -76,6 +77,31 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
                 c.train.seed = 2;
                 c.output.resume_changed = true;
               }).ok());
+}
+
+// A bit that turned over in the newest checkpoint's copy of the configuration is damage of that
+// checkpoint, not another run: the one before it is taken.
+TEST(RunFolder, ADamagedConfigurationIsADamagedCheckpoint) {
+  const std::pair<std::string, std::string> damages[] = {{"seed = 1", "seed = 3"},
+                                                         {"[train]", "{train]"}};
+  for (const auto& [whole, damaged] : damages) {
+    const TemporaryFolder folder;
+    RunConfig config = folder_run(folder.path(), 4);
+    config.output.save_every = 2;
+    config.output.keep = 0;
+    ASSERT_TRUE(train_in_folder(config).ok());
+    const Path newest = checkpoint_at(folder.path(), 4).folder;
+    auto text = read_file(newest / "run.toml");
+    ASSERT_TRUE(text.ok());
+    const auto at = text.value().find(whole);
+    ASSERT_NE(at, std::string::npos) << text.value();
+    std::ofstream((newest / "run.toml").string()) << text.value().replace(at, whole.size(), damaged);
+    config.output.resume = true;
+    config.train.steps = 5;
+    const auto resumed = train_in_folder(config);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+    EXPECT_TRUE(std::filesystem::exists(set_aside_path(folder.path(), "damaged", 4)));
+  }
 }
 
 TEST(RunFolder, AFinishedRunIsLeftAlone) {
