@@ -45,8 +45,8 @@ void print_counts(const std::vector<Trial>& trials) {
       "{} trials: {} done, {} diverged, {} out of memory, {} impossible, {} failed, {} running; {} "
       "steps, {:.1f} device-seconds\n",
       trials.size(), counts.by_status["done"], counts.by_status["diverged"],
-      counts.by_status["out_of_memory"], counts.by_status["impossible"],
-      counts.by_status["failed"], counts.by_status["running"], counts.steps, counts.seconds);
+      counts.by_status["out_of_memory"], counts.by_status["impossible"], counts.by_status["failed"],
+      counts.by_status["running"], counts.steps, counts.seconds);
 }
 
 void print_best(const SearchFile& search, const std::vector<Trial>& trials) {
@@ -75,20 +75,21 @@ Status go_on_searching(const SearchFile& search, SearchJournal& journal, const P
   print_best(search, trials);
   QT_ASSIGN(const std::string best, write_best(search, trials, folder));
   if (best.empty()) {
-    return make_error(ErrorCode::kNonFinite, "no trial has a result; `quintet search status {}` says "
-                                             "why", folder.string());
+    return make_error(ErrorCode::kNonFinite,
+                      "no trial has a result; `quintet search status {}` says "
+                      "why",
+                      folder.string());
   }
-  fmt::print("{}\n`quintet search report {}` makes a page of it\n",
-             (folder / "best.toml").string(), folder.string());
+  fmt::print("{}\n`quintet search report {}` makes a page of it\n", (folder / "best.toml").string(),
+             folder.string());
   return {};
 }
 
 // What would run, without running it.
 Status print_search_plan(const SearchFile& search) {
   const std::int64_t threads = threads_per_rank(search);
-  fmt::print("{}: {} trials of {} parameters by {}, {}\n", search.search.name,
-             search.search.trials, search.space.size(), search.search.sampler,
-             search.search.objective);
+  fmt::print("{}: {} trials of {} parameters by {}, {}\n", search.search.name, search.search.trials,
+             search.space.size(), search.search.sampler, search.search.objective);
   const std::vector<Trial> none;
   const SearchDecision first = decide(search, none, threads);
   const auto plan = search.plan_of(first.settings, 0, threads);
@@ -143,7 +144,8 @@ Status search_status(const std::string& folder, bool json) {
   QT_ASSIGN(const SearchFile search, journal.search());
   QT_ASSIGN(const std::vector<Trial> trials, journal.trials());
   QT_ASSIGN(const std::string threads, journal.get("threads"));
-  const double expected = expected_steps(search, trials, std::max(std::atoll(threads.c_str()), 1ll));
+  const double expected =
+      expected_steps(search, trials, std::max(std::atoll(threads.c_str()), 1ll));
   const SearchCounts counts = counts_of(trials);
   if (json) {
     Json all = {{"name", search.search.name},
@@ -204,7 +206,8 @@ void add_search_run(CLI::App& search, Action& action) {
       ->type_name("DIR");
   command->add_flag("--dry-run", options->dry_run, "check the file and say what would run");
   command->footer(
-      "Writes best.toml, ready for `quintet train`. Ctrl-C saves all trials; run or resume goes on.\n"
+      "Writes best.toml, ready for `quintet train`. Ctrl-C saves all trials; run or resume goes "
+      "on.\n"
       "Example: quintet search run examples/search.toml --out runs/search");
   command->callback([options, &action] { action = [options] { return search_run(*options); }; });
 }

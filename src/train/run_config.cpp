@@ -142,10 +142,11 @@ void ValidateSection::list(FieldList& fields) {
   fields.add("batches", batches,
              "how much text: as many sequences as this many steps train on, always the same",
              between(1, std::int64_t{1} << 32));
-  fields.add("sequences", sequences,
-             "how much text, whatever the batch: so that runs with other batches can be compared; 0: "
-             "validate.batches says",
-             between(0, std::int64_t{1} << 40));
+  fields.add(
+      "sequences", sequences,
+      "how much text, whatever the batch: so that runs with other batches can be compared; 0: "
+      "validate.batches says",
+      between(0, std::int64_t{1} << 40));
   fields.add(
       "corpus", corpus,
       "folder of another corpus to validate on, with data.kind = \"pairs\" a file of other pairs; "

@@ -286,9 +286,9 @@ Status Run::prepare() {
   program_ = compile_step(options_, world_.rank());
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
   if (config_.validate.every > 0) {
-    QT_ASSIGN(validation_, Validation::create(config_, options_,
-                                              config_.validate.count(options_.global_batch()),
-                                              world_.rank(), &program_));
+    QT_ASSIGN(validation_,
+              Validation::create(config_, options_, config_.validate.count(options_.global_batch()),
+                                 world_.rank(), &program_));
     QT_TRY(prove(validation_->options(), world_));
     program_.arena_bytes = std::max(program_.arena_bytes, validation_->program().arena_bytes);
   }
@@ -321,19 +321,17 @@ Status Run::prepare() {
     }
   }
   QT_TRY(prepare_trace(config_, start_.step, end(), reports_));
-  ledger_.emplace(
-      world_, options_.grid, program_, executor_->backend(),
-      TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
-                   std::min(config_.output.trace_steps,
-                            end() - start_.step - config_.output.trace_first + 1)},
-      config_.output.summary_skip);
+  ledger_.emplace(world_, options_.grid, program_, executor_->backend(),
+                  TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
+                               std::min(config_.output.trace_steps,
+                                        end() - start_.step - config_.output.trace_first + 1)},
+                  config_.output.summary_skip);
   QT_ASSIGN(saver_, Saver::create(config_.output, options_.model, config_to_keep(config_, options_),
                                   *state_, *executor_, world_));
   if (reports_) {
     announce(options_, *state_, plan_, config_.batch.global > 0);
     if (!data_.about.empty()) log_info("{}", data_.about);
-    progress_.emplace(end(), config_.output.log_every,
-                      static_cast<double>(plan_.arena_bytes));
+    progress_.emplace(end(), config_.output.log_every, static_cast<double>(plan_.arena_bytes));
   }
   result_.optimal_loss = data_.optimal_loss;
   return start_feeding();
@@ -558,8 +556,7 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
 Status Run::validate_step(std::int64_t step) {
   position_.validation.reset();
   validated_.reset();
-  if (!validation_ || (step % config_.validate.every != 0 && step != end()))
-    return {};
+  if (!validation_ || (step % config_.validate.every != 0 && step != end())) return {};
   doing("validating");
   QT_ASSIGN(validated_, validation_->run(world_));
   const double loss = validated_->loss();

@@ -81,8 +81,8 @@ TEST(Toml, Documents) {
 
 TEST(Toml, TablesOnOneLineAreDottedKeys) {
   const auto entries =
-      parse_toml("[s]\na.b = {log = [1, 2], when = \"x == '}'\"} # c\nc = { d = {e=true} , f.g = 2 }",
-                 "f")
+      parse_toml(
+          "[s]\na.b = {log = [1, 2], when = \"x == '}'\"} # c\nc = { d = {e=true} , f.g = 2 }", "f")
           .value();
   ASSERT_EQ(entries.size(), 4u);
   EXPECT_EQ(entries[0].key, "a.b.log");

@@ -93,8 +93,9 @@ TEST(Metrics, SpikesAndSmoothedValidationsSurviveAResume) {
   const std::string text = read_file(whole.path() / "metrics.jsonl").value();
   EXPECT_EQ(read_file(parts.path() / "metrics.jsonl").value(), text);
   // 5, then 5 + 0.3, then 5.3 + 0.3 * 0.7.
-  for (const char* part : {"\"smoothed\":5.0}", "\"smoothed\":5.3}", "\"smoothed\":5.51}",
-                           "\"spike\":\"loss 9 is 2.2 times", "\"spike\":\"gradient norm 11 is 11.0"})
+  for (const char* part :
+       {"\"smoothed\":5.0}", "\"smoothed\":5.3}", "\"smoothed\":5.51}",
+        "\"spike\":\"loss 9 is 2.2 times", "\"spike\":\"gradient norm 11 is 11.0"})
     EXPECT_NE(text.find(part), std::string::npos) << part << text;
   std::size_t spikes = 0;
   for (std::size_t at = text.find("\"spike\""); at != std::string::npos;

@@ -204,7 +204,8 @@ void add_spikes(const std::vector<RunFiles>& runs, Page& page) {
   for (const RunFiles& run : runs) {
     for (const MetricsLine& line : run.lines) {
       if (!line.spike.empty())
-        table.rows.push_back({{run.name}, {fmt::format("{:.0f}", line.step), line.step}, {line.spike}});
+        table.rows.push_back(
+            {{run.name}, {fmt::format("{:.0f}", line.step), line.step}, {line.spike}});
     }
   }
   if (table.rows.empty()) return;
@@ -318,9 +319,8 @@ Result<std::string> run_report(const std::vector<Path>& folders) {
   add_curve(runs, "Validation loss", "On text that is not trained on.", &MetricsLine::validation,
             {.label = "validation loss"}, page);
   const auto validations = [](const RunFiles& run) {
-    return std::count_if(run.lines.begin(), run.lines.end(), [](const MetricsLine& line) {
-      return std::isfinite(line.smoothed);
-    });
+    return std::count_if(run.lines.begin(), run.lines.end(),
+                         [](const MetricsLine& line) { return std::isfinite(line.smoothed); });
   };
   if (std::any_of(runs.begin(), runs.end(),
                   [&](const RunFiles& run) { return validations(run) >= 5; })) {

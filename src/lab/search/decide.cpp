@@ -29,8 +29,7 @@ class FirstLevel {
     if (std::ssize(trials_) < search_.search.trials) {
       const auto settings =
           propose(search_.space, search_.sampler(), std::ssize(trials_), observations_of(all_, 0));
-      if (settings && has_room_for(*settings, 0, 0))
-        return {Kind::kBegin, 0, 0, 0, 0, *settings};
+      if (settings && has_room_for(*settings, 0, 0)) return {Kind::kBegin, 0, 0, 0, 0, *settings};
     }
     const bool pending = std::any_of(trials_.begin(), trials_.end(),
                                      [](const Trial* trial) { return trial->pending(); });
@@ -89,8 +88,7 @@ class FirstLevel {
     const auto ranked = ranking(all_, 0);
     if (ranked.empty() || ranked[0]->reached() + 1 >= search_.budget.rungs) return {Kind::kDone};
     const std::int64_t next = ranked[0]->reached() + 1;
-    return has_room_for(*ranked[0], next) ? go_on(*ranked[0], next)
-                                                : SearchDecision{Kind::kDone};
+    return has_room_for(*ranked[0], next) ? go_on(*ranked[0], next) : SearchDecision{Kind::kDone};
   }
 
   const SearchFile& search_;
@@ -111,8 +109,7 @@ SearchDecision next_on(const SearchFile& search, std::span<const Trial> trials,
     ++begun;
     pending = pending || trial.pending();
   }
-  const auto wanted =
-      std::min(ranked.size(), static_cast<std::size_t>(search.ladder.promote));
+  const auto wanted = std::min(ranked.size(), static_cast<std::size_t>(search.ladder.promote));
   if (begun < wanted) {
     const Trial& parent = *ranked[begun];
     return {Kind::kBegin, 0, 0, level, parent.id, parent.settings};

@@ -44,17 +44,20 @@ std::vector<std::size_t> groups_by(const SearchParameter& parameter,
   std::map<double, std::size_t> different;
   for (const auto& [unit, i] : counting) different.emplace(unit, different.size() + 1);
   const bool by_value = !parameter.ordered() || different.size() <= kMostGroups;
-  const std::size_t groups = std::clamp<std::size_t>(counting.size() / kFewestInGroup, 2, kMostGroups);
+  const std::size_t groups =
+      std::clamp<std::size_t>(counting.size() / kFewestInGroup, 2, kMostGroups);
   for (std::size_t k = 0; k < counting.size(); ++k) {
     const auto [unit, i] = counting[k];
     group[i] = by_value ? different[unit] : 1 + k * groups / counting.size();
     // Equal values are in the same group.
-    if (!by_value && k > 0 && counting[k - 1].first == unit) group[i] = group[counting[k - 1].second];
+    if (!by_value && k > 0 && counting[k - 1].first == unit)
+      group[i] = group[counting[k - 1].second];
   }
   return group;
 }
 
-Importance importance_of(const SearchParameter& parameter, std::span<const TriedSettings> observations,
+Importance importance_of(const SearchParameter& parameter,
+                         std::span<const TriedSettings> observations,
                          const std::vector<double>& ranks) {
   const std::vector<std::size_t> group = groups_by(parameter, observations);
   std::map<std::size_t, std::pair<double, double>> sums;  // count, sum of ranks

@@ -12,7 +12,7 @@ namespace quintet {
 
 struct Importance {
   std::string key;
-  double share = 0;  // corrected for chance (epsilon squared), not below 0
+  double share = 0;   // corrected for chance (epsilon squared), not below 0
   double chance = 1;  // how likely as much is found where there is nothing (Fisher's F)
   std::size_t groups = 0;
 };

@@ -151,8 +151,8 @@ Result<std::vector<Trial>> SearchJournal::trials() const {
             database_.query("SELECT id, level, parent, settings FROM trials ORDER BY id"));
   for (const SqlRow& row : rows) {
     QT_ASSIGN(Settings settings, settings_in(text_in(row[3]), where));
-    trials.push_back({integer_in(row[0]), integer_in(row[1]), integer_in(row[2]),
-                      std::move(settings), {}});
+    trials.push_back(
+        {integer_in(row[0]), integer_in(row[1]), integer_in(row[2]), std::move(settings), {}});
     if (trials.back().id != std::ssize(trials))
       return bad_input("{}: trial {} is missing", where, std::ssize(trials));
   }
@@ -197,10 +197,10 @@ Status SearchJournal::decided(const SearchDecision& decision, std::int64_t steps
     QT_TRY(database_.run("INSERT INTO trials VALUES(?,?,?,?)",
                          {id, decision.level, decision.parent, to_text(settings)}));
   }
-  QT_TRY(database_.run(
-      "INSERT INTO jobs(id, trial, rung, steps, status, command, started, host) "
-      "VALUES(?,?,?,?,'running',?,?,?)",
-      {job, id, decision.rung, steps, command, time_now(), this_host()}));
+  QT_TRY(
+      database_.run("INSERT INTO jobs(id, trial, rung, steps, status, command, started, host) "
+                    "VALUES(?,?,?,?,'running',?,?,?)",
+                    {job, id, decision.rung, steps, command, time_now(), this_host()}));
   QT_TRY(database_.run("COMMIT"));
   if (begins) trials.push_back({id, decision.level, decision.parent, decision.settings, {}});
   RungResult result;

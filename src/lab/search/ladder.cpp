@@ -122,8 +122,8 @@ std::vector<LadderStep> ladder_steps(const SearchFile& search, std::span<const T
     for (const LadderPair& pair : pairs) values.push_back(pair.value);
     step.kendall = kendall_correlation(order, values);
     add_intervals(pairs, step);
-    const auto best = static_cast<std::size_t>(
-        std::min_element(values.begin(), values.end()) - values.begin());
+    const auto best =
+        static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin());
     step.best_was = best + 1;
     step.lost = values[0] / values[best] - 1;
     step.next_share = settled_after(pairs, curve_of);

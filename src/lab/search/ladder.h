@@ -29,7 +29,7 @@ struct LadderStep {
   double spearman = std::nan(""), low = std::nan(""), high = std::nan("");
   double kendall = std::nan("");
   std::size_t best_was = 0;  // the place of the best above in the order below, from 1
-  double lost = 0;  // by how much the best below is worse above than the best above: 0.02
+  double lost = 0;           // by how much the best below is worse above than the best above: 0.02
   std::vector<MovedParameter> moved;
   // For the next model: so many trials have the best among them 95 times in 100 (bootstrap), and
   // after this share of the steps their order is as good as final (correlation 0.9).

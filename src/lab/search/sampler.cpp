@@ -38,8 +38,9 @@ std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& 
   for (std::int64_t attempt = 0; attempt < kAttempts; ++attempt) {
     // Later attempts are so far along the sequence that no trial's first one is there.
     const auto index = static_cast<std::uint32_t>(trial + (attempt << 20));
-    const Settings settings = space.settings_at(
-        even ? shifted_sobol(options.seed, index, space.size()) : random_point(random, space.size()));
+    const Settings settings =
+        space.settings_at(even ? shifted_sobol(options.seed, index, space.size())
+                               : random_point(random, space.size()));
     if (!was_tried(settings, past)) return settings;
   }
   return std::nullopt;

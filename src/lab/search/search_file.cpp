@@ -94,8 +94,8 @@ Status check_known_key(const std::string& key, const std::string& origin) {
     names.push_back(field.key);
   }
   const std::string near = nearest(key, names);
-  return usage_error("{}: unknown key {}{}; `quintet config --help-all` lists them all", origin, key,
-                     near.empty() ? "" : fmt::format(", did you mean {}?", near));
+  return usage_error("{}: unknown key {}{}; `quintet config --help-all` lists them all", origin,
+                     key, near.empty() ? "" : fmt::format(", did you mean {}?", near));
 }
 
 bool takes_integers(const std::string& key) {
@@ -136,9 +136,8 @@ Result<std::vector<WrittenParameter>> written_parameters(const std::vector<TomlE
       return usage_error("{}: {} of {} is unknown{}: {}", origin, attribute, key,
                          near.empty() ? "" : fmt::format(", did you mean {}?", near), kHowToWrite);
     }
-    const auto known = std::find_if(all.begin(), all.end(), [&](const WrittenParameter& one) {
-      return one.key == key;
-    });
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const WrittenParameter& one) { return one.key == key; });
     WrittenParameter& one =
         known != all.end() ? *known : all.emplace_back(WrittenParameter{key, origin, {}});
     one.attributes[attribute] = &entry;
@@ -207,10 +206,11 @@ Result<SearchParameter> read_parameter(const WrittenParameter& written) {
   if (kind == "integer") parameter.kind = SearchParameter::Kind::kInteger;
   if (kind == "log") parameter.logarithmic = true;
   if (parameter.logarithmic && parameter.low <= 0) {
-    return usage_error("{}: {} from {} on is logarithmic: there is no logarithm of {}; both bounds "
-                       "must be above 0",
-                       written.origin, written.key, parameter.low,
-                       parameter.low == 0 ? "zero" : "a negative number");
+    return usage_error(
+        "{}: {} from {} on is logarithmic: there is no logarithm of {}; both bounds "
+        "must be above 0",
+        written.origin, written.key, parameter.low,
+        parameter.low == 0 ? "zero" : "a negative number");
   }
   if (kind != "integer" && takes_integers(written.key)) {
     return usage_error("{}: {} takes integers: write {{integer = [low, high]{}}}", written.origin,
@@ -284,24 +284,28 @@ Status check_sections(const SearchFile& search, const std::string& file) {
   const BudgetSection& budget = search.budget;
   if (search.simulated()) {
     if (search.place.machine.empty())
-      return usage_error("{}: objective = \"step_seconds\" is planned for a machine: [place] machine "
-                         "= FILE is missing",
-                         file);
+      return usage_error(
+          "{}: objective = \"step_seconds\" is planned for a machine: [place] machine "
+          "= FILE is missing",
+          file);
     if (!std::filesystem::is_regular_file(search.place.machine))
-      return usage_error("{}: [place] machine = {}: expected the name of a machine file that exists",
-                         file, to_toml(TomlValue(search.place.machine)));
+      return usage_error(
+          "{}: [place] machine = {}: expected the name of a machine file that exists", file,
+          to_toml(TomlValue(search.place.machine)));
     if (budget.rungs > 1 || budget.steps + budget.tokens + budget.total_steps > 0)
-      return usage_error("{}: objective = \"step_seconds\" plans a step and trains none: leave out "
-                         "[budget]",
-                         file);
+      return usage_error(
+          "{}: objective = \"step_seconds\" plans a step and trains none: leave out "
+          "[budget]",
+          file);
     return {};
   }
   if (!search.place.machine.empty())
     return usage_error("{}: [place] machine is for objective = \"step_seconds\"", file);
   if ((budget.steps > 0) == (budget.tokens > 0))
-    return usage_error("{}: [budget] wants steps = N or tokens = N, one of them: how long a trial "
-                       "trains at most",
-                       file);
+    return usage_error(
+        "{}: [budget] wants steps = N or tokens = N, one of them: how long a trial "
+        "trains at most",
+        file);
   if (search.ladder.growth != 1 && search.ladder.models.size() < 2)
     return usage_error("{}: [ladder] growth has no effect on fewer than two models", file);
   return {};
@@ -349,8 +353,7 @@ Status check_runs(const SearchFile& search, const std::string& file) {
   for (std::size_t p = 0; p < search.space.size(); ++p) {
     const SearchParameter& parameter = search.space.parameters()[p];
     for (const TomlScalar& choice : parameter.choices) {
-      const std::string why =
-          why_impossible(search, p, parameter.cell_of(choice).middle(), 0);
+      const std::string why = why_impossible(search, p, parameter.cell_of(choice).middle(), 0);
       if (!why.empty())
         return usage_error("{}: no run can have {} = {}: {}", parameter.origin, parameter.key,
                            to_toml(value_of_scalar(choice)), why);
@@ -410,12 +413,14 @@ void BudgetSection::list(FieldList& fields) {
   fields.add("steps", steps, "steps of a trial that is not stopped", at_least(1));
   fields.add("tokens", tokens, "the same in tokens of source and target, whatever the batch",
              at_least(1));
-  fields.add("rungs", rungs, "places where trials are compared and most are stopped, the end included",
+  fields.add("rungs", rungs,
+             "places where trials are compared and most are stopped, the end included",
              between(1, 20));
-  fields.add("reduction", reduction, "one in so many goes on after a rung, for so many times as long",
-             between(2, 100));
+  fields.add("reduction", reduction,
+             "one in so many goes on after a rung, for so many times as long", between(2, 100));
   fields.add("total_steps", total_steps,
-             "steps of all trials on the first model together; 0: as many as it takes", at_least(0));
+             "steps of all trials on the first model together; 0: as many as it takes",
+             at_least(0));
 }
 
 void LadderSection::list(FieldList& fields) {
@@ -512,15 +517,15 @@ Result<TrialPlan> SearchFile::plan_of(const Settings& settings, std::int64_t lev
   const double grown = std::pow(ladder.growth, static_cast<double>(level));
   const std::int64_t tokens =
       options.global_batch() * (options.batch.source + options.batch.target);
-  const double steps = budget.steps > 0 ? static_cast<double>(budget.steps)
-                                        : static_cast<double>(budget.tokens) /
-                                              static_cast<double>(tokens);
+  const double steps = budget.steps > 0
+                           ? static_cast<double>(budget.steps)
+                           : static_cast<double>(budget.tokens) / static_cast<double>(tokens);
   config.train.steps = static_cast<std::int64_t>(std::ceil(steps * grown - 1e-9));
   // On larger models nothing is stopped: what came so far is compared at full length.
   const std::int64_t rungs = level == 0 ? budget.rungs : 1;
   for (std::int64_t rung = 0; rung < rungs; ++rung) {
-    const double share = std::pow(static_cast<double>(budget.reduction),
-                                  static_cast<double>(rung - rungs + 1));
+    const double share =
+        std::pow(static_cast<double>(budget.reduction), static_cast<double>(rung - rungs + 1));
     plan.rung_steps.push_back(static_cast<std::int64_t>(
         std::ceil(static_cast<double>(config.train.steps) * share - 1e-9)));
     if (rung > 0 && plan.rung_steps[static_cast<std::size_t>(rung)] <=

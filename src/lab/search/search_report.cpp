@@ -25,8 +25,7 @@ struct SearchData {
   Path folder;
 
   std::string model_of(std::int64_t level) const {
-    if (!search.ladder.models.empty())
-      return search.ladder.models[static_cast<std::size_t>(level)];
+    if (!search.ladder.models.empty()) return search.ladder.models[static_cast<std::size_t>(level)];
     const auto fixed = search.fixed.find("model.name");
     if (fixed == search.fixed.end()) return RunConfig().model.name;
     return std::get<std::string>(fixed->second.value);
@@ -91,8 +90,9 @@ std::vector<std::string> answer_of_search(const SearchData& data,
         parts.push_back(fmt::format("{} ({})", one.key, percent(one.share)));
     }
     sentences.push_back(
-        parts.empty() ? "No parameter by itself explains the ranks of the trials better than chance."
-                      : "What explains the ranks of the trials: " + join(parts, ", ") + ".");
+        parts.empty()
+            ? "No parameter by itself explains the ranks of the trials better than chance."
+            : "What explains the ranks of the trials: " + join(parts, ", ") + ".");
   }
   for (const LadderStep& step : ladder) {
     sentences.push_back(fmt::format(
@@ -139,12 +139,11 @@ void add_importance(const std::vector<Importance>& important, Page& page) {
   chart.x = {.label = "share of the variance of ranks", .format = percent};
   chart.parts = {""};
   for (const Importance& one : important) {
-    chart.bars.push_back({.label = one.key,
-                          .parts = {one.share},
-                          .tip = fmt::format("{}: {}, by chance {:.2g}", one.key,
-                                             percent(one.share), one.chance),
-                          .value = fmt::format("{}{}", percent(one.share),
-                                               one.chance < 0.05 ? "" : " (chance)")});
+    chart.bars.push_back(
+        {.label = one.key,
+         .parts = {one.share},
+         .tip = fmt::format("{}: {}, by chance {:.2g}", one.key, percent(one.share), one.chance),
+         .value = fmt::format("{}{}", percent(one.share), one.chance < 0.05 ? "" : " (chance)")});
   }
   page.figure("What matters",
               "One-way analysis of variance over the trials' ranks at the first rung, each "
@@ -182,10 +181,10 @@ void add_slices(const SearchData& data, Page& page) {
                                                   parameter.choices.end(), value->second) -
                                         parameter.choices.begin())
                   : search_number(value->second);
-        series.points.push_back({x, trial.value_at(rung), std::nan(""), std::nan(""),
-                                 fmt::format("trial {}: {}, {} {}", trial.id,
-                                             settings_text(trial.settings), data.objective(),
-                                             number_text(trial.value_at(rung)))});
+        series.points.push_back(
+            {x, trial.value_at(rung), std::nan(""), std::nan(""),
+             fmt::format("trial {}: {}, {} {}", trial.id, settings_text(trial.settings),
+                         data.objective(), number_text(trial.value_at(rung)))});
       }
       if (!series.points.empty()) chart.series.push_back(std::move(series));
     }
@@ -206,8 +205,8 @@ std::vector<ChartPoint> curve_points(const std::vector<CurveStep>& curve, const 
     }
     const std::size_t last = std::min(i + together, curve.size()) - 1;
     if (count > 0)
-      points.push_back({static_cast<double>(curve[last].step), sum / count, std::nan(""),
-                        std::nan(""), tip});
+      points.push_back(
+          {static_cast<double>(curve[last].step), sum / count, std::nan(""), std::nan(""), tip});
   }
   return points;
 }
@@ -223,9 +222,10 @@ void add_curves(const SearchData& data, Page& page) {
     std::size_t shown = 0;
     for (const Trial& trial : data.trials) {
       if (trial.level != level) continue;
-      const std::string tip = fmt::format(
-          "trial {}: {}{}", trial.id, settings_text(trial.settings),
-          trial.failed() ? ", " + trial.rungs.back().status : trial.reached() < last ? ", stopped" : "");
+      const std::string tip = fmt::format("trial {}: {}{}", trial.id, settings_text(trial.settings),
+                                          trial.failed() ? ", " + trial.rungs.back().status
+                                          : trial.reached() < last ? ", stopped"
+                                                                   : "");
       Series series;
       series.points = curve_points(data.curves.at(trial.id), tip);
       series.markers = false;
@@ -253,7 +253,8 @@ void add_rungs(const SearchData& data, Page& page) {
                    {"went on", true}},
                   {}};
   for (std::int64_t level = 0; level < data.search.levels(); ++level) {
-    const std::int64_t rungs = level == 0 && !data.search.simulated() ? data.search.budget.rungs : 1;
+    const std::int64_t rungs =
+        level == 0 && !data.search.simulated() ? data.search.budget.rungs : 1;
     for (std::int64_t rung = 0; rung < rungs; ++rung) {
       std::vector<double> values;
       std::int64_t without = 0, went_on = 0, steps = 0;
@@ -262,8 +263,7 @@ void add_rungs(const SearchData& data, Page& page) {
         const RungResult& result = trial.rungs[static_cast<std::size_t>(rung)];
         if (result.running()) continue;
         steps = std::max(steps, result.steps);
-        std::isfinite(result.value) ? values.push_back(result.value)
-                                    : static_cast<void>(++without);
+        std::isfinite(result.value) ? values.push_back(result.value) : static_cast<void>(++without);
         went_on += std::ssize(trial.rungs) > rung + 1 ? 1 : 0;
       }
       if (values.empty() && without == 0) continue;
@@ -292,9 +292,8 @@ void add_cost(const SearchData& data, Page& page) {
       if (!result.running()) results.emplace_back(&result, &trial);
     }
   }
-  std::sort(results.begin(), results.end(), [](const auto& a, const auto& b) {
-    return a.first->finished < b.first->finished;
-  });
+  std::sort(results.begin(), results.end(),
+            [](const auto& a, const auto& b) { return a.first->finished < b.first->finished; });
   XyChart chart;
   chart.title = "Best " + data.objective() + " so far over device-seconds";
   chart.x = {.label = "device-seconds", .from_zero = true};
@@ -333,10 +332,11 @@ void add_ladder(const SearchData& data, const std::vector<LadderStep>& ladder, P
     const std::string below = data.model_of(step.from), above = data.model_of(step.from + 1);
     page.subsection(fmt::format("From {} to {}", below, above));
     page.list(
-        {fmt::format("Rank correlation over {} trials: Spearman {:.2f} (95 % interval {:.2f} to "
-                     "{:.2f}, bootstrap), Kendall {:.2f}. These are the best on {}: over all trials "
-                     "it would be higher.",
-                     step.trials, step.spearman, step.low, step.high, step.kendall, below),
+        {fmt::format(
+             "Rank correlation over {} trials: Spearman {:.2f} (95 % interval {:.2f} to "
+             "{:.2f}, bootstrap), Kendall {:.2f}. These are the best on {}: over all trials "
+             "it would be higher.",
+             step.trials, step.spearman, step.low, step.high, step.kendall, below),
          fmt::format("The best on {} was number {} on {}: {} the top quarter. The best on {} is "
                      "{:.2f} % worse on {} than the best there.",
                      above, step.best_was, below, step.in_top_quarter() ? "in" : "not in", below,
@@ -370,15 +370,14 @@ void add_ladder(const SearchData& data, const std::vector<LadderStep>& ladder, P
         if (trial.level != step.from + 1 || trial.parent != ranked[place]->id ||
             !std::isfinite(trial.value_at(0)))
           continue;
-        series.points.push_back({static_cast<double>(place + 1), trial.value_at(0), std::nan(""),
-                                 std::nan(""),
-                                 fmt::format("{}: {}", settings_text(trial.settings),
-                                             number_text(trial.value_at(0)))});
+        series.points.push_back(
+            {static_cast<double>(place + 1), trial.value_at(0), std::nan(""), std::nan(""),
+             fmt::format("{}: {}", settings_text(trial.settings), number_text(trial.value_at(0)))});
       }
     }
     chart.series.push_back(std::move(series));
-    page.figure("What the small model tells about the large one", "Rising from left to right: much.",
-                chart);
+    page.figure("What the small model tells about the large one",
+                "Rising from left to right: much.", chart);
   }
 }
 
@@ -397,16 +396,15 @@ void add_trials(const SearchData& data, Page& page) {
     double seconds = 0;
     for (const RungResult& result : trial.rungs) seconds += result.seconds;
     const auto steps = static_cast<double>(last.steps);
-    table.rows.push_back(
-        {{std::to_string(trial.id), static_cast<double>(trial.id)},
-         {data.model_of(trial.level)},
-         {settings_text(trial.settings)},
-         {fmt::format("{:.0f}", steps), steps},
-         std::isfinite(last.value) ? PageCell{number_text(last.value), last.value}
-                                   : PageCell{"none"},
-         {last.status + (last.reason.empty() ? "" : ": " + last.reason)},
-         {fmt::format("{:.1f}", seconds), seconds},
-         {last.command, std::nan(""), true}});
+    table.rows.push_back({{std::to_string(trial.id), static_cast<double>(trial.id)},
+                          {data.model_of(trial.level)},
+                          {settings_text(trial.settings)},
+                          {fmt::format("{:.0f}", steps), steps},
+                          std::isfinite(last.value) ? PageCell{number_text(last.value), last.value}
+                                                    : PageCell{"none"},
+                          {last.status + (last.reason.empty() ? "" : ": " + last.reason)},
+                          {fmt::format("{:.1f}", seconds), seconds},
+                          {last.command, std::nan(""), true}});
   }
   page.table(table, fmt::format("All {} trials", data.trials.size()));
 }
@@ -416,9 +414,10 @@ void add_how(const SearchData& data, Page& page) {
   std::vector<std::string> items;
   items.push_back(
       search.search.sampler == "tpe"
-          ? fmt::format("Settings: the first {} trials are a Sobol sequence, then a tree-structured "
-                        "Parzen estimator over whole settings; running trials count as bad ones.",
-                        search.search.startup)
+          ? fmt::format(
+                "Settings: the first {} trials are a Sobol sequence, then a tree-structured "
+                "Parzen estimator over whole settings; running trials count as bad ones.",
+                search.search.startup)
           : fmt::format("Settings: {}.", search.search.sampler));
   if (search.simulated()) {
     items.push_back(fmt::format("Step times are simulated for {} on {} ranks; nothing ran.",
@@ -429,9 +428,10 @@ void add_how(const SearchData& data, Page& page) {
         "budget; rungs stop it on the way, where the rate does not yet depend on the end, and a "
         "trial that goes on continues from its checkpoint.");
     if (search.search.objective == "validation_loss")
-      items.push_back(fmt::format("The validation loss is measured on the same {} sequences for "
-                                  "every trial.",
-                                  search.search.validation_sequences));
+      items.push_back(
+          fmt::format("The validation loss is measured on the same {} sequences for "
+                      "every trial.",
+                      search.search.validation_sequences));
   }
   items.push_back("Trials that diverge, do not fit or cannot run are results, and the worst.");
   page.list(items);
@@ -457,8 +457,7 @@ Result<std::string> search_report(const Path& folder) {
               {"seed", std::to_string(data.search.search.seed)},
               {"version", data.facts.at("version")},
               {"host", data.facts.at("host")}});
-  if (running)
-    page.paragraph("This search is not finished. What follows rests on what there is.");
+  if (running) page.paragraph("This search is not finished. What follows rests on what there is.");
   QT_ASSIGN(const std::string best, write_best(data.search, data.trials, folder));
   if (!best.empty()) {
     page.section("Recommended configuration");

@@ -108,10 +108,10 @@ class SearchRunner {
       // A GPU whose memory nobody gave is not shared.
       if (!on_host && search_.place.memory_gib == 0) job.bytes = memory_;
       if (search_.place.memory_gib > 0 && job.bytes > memory_) {
-        return refuse(id, "out_of_memory",
-                      fmt::format("{} are planned, and [place] memory_gib = {}",
-                                  human_bytes(static_cast<double>(job.bytes)),
-                                  search_.place.memory_gib));
+        return refuse(
+            id, "out_of_memory",
+            fmt::format("{} are planned, and [place] memory_gib = {}",
+                        human_bytes(static_cast<double>(job.bytes)), search_.place.memory_gib));
       }
     }
     queue_.push_back(std::move(job));
@@ -127,7 +127,8 @@ class SearchRunner {
     return {};
   }
 
-  // Whether it fits beside those that run. Alone it is tried in any case: the run itself knows best.
+  // Whether it fits beside those that run. Alone it is tried in any case: the run itself knows
+  // best.
   bool fits(const SearchJob& job) const {
     if (flights_.empty()) return true;
     std::int64_t bytes = job.bytes;
@@ -175,10 +176,10 @@ class SearchRunner {
     const Path folder = trial_folder(options_.folder, job.trial);
     const RunLimits limits{search_.place.timeout, &stop_, mark()};
     SearchFlight flight{std::move(job), {}};
-    flight.outcome = std::async(std::launch::async, [this, plan = flight.job.plan,
-                                                     rung = flight.job.rung, folder, limits] {
-      return run_trial(search_, plan, rung, folder, limits);
-    });
+    flight.outcome = std::async(
+        std::launch::async, [this, plan = flight.job.plan, rung = flight.job.rung, folder, limits] {
+          return run_trial(search_, plan, rung, folder, limits);
+        });
     flights_.push_back(std::move(flight));
   }
 
@@ -232,19 +233,18 @@ class SearchRunner {
   void report(const Trial& one) const {
     const RungResult& result = one.rungs.back();
     const Trial* best = best_trial(trials_);
-    const std::string what =
-        result.status == "done"
-            ? fmt::format("{} {:.5g}", search_.search.objective, result.value)
-            : result.status + ": " + result.reason;
-    log_info("trial {}{}, {} steps  {}: {}{}{}", one.id,
-             search_.levels() > 1
-                 ? " on " + search_.ladder.models[static_cast<std::size_t>(one.level)]
-                 : "",
-             result.steps, settings_text(one.settings), what,
-             best != nullptr ? fmt::format(" (best: {:.5g}, trial {})",
-                                           best->value_at(best->reached()), best->id)
+    const std::string what = result.status == "done"
+                                 ? fmt::format("{} {:.5g}", search_.search.objective, result.value)
+                                 : result.status + ": " + result.reason;
+    log_info(
+        "trial {}{}, {} steps  {}: {}{}{}", one.id,
+        search_.levels() > 1 ? " on " + search_.ladder.models[static_cast<std::size_t>(one.level)]
                              : "",
-             time_left());
+        result.steps, settings_text(one.settings), what,
+        best != nullptr
+            ? fmt::format(" (best: {:.5g}, trial {})", best->value_at(best->reached()), best->id)
+            : "",
+        time_left());
   }
 
   const SearchFile& search_;
@@ -268,7 +268,8 @@ std::int64_t threads_per_rank(const SearchFile& search) {
   return std::max<std::int64_t>(share_of_cores() / (search.search.parallel * search.ranks()), 1);
 }
 
-Status run_search(const SearchFile& search, SearchJournal& journal, const SearchRunOptions& options) {
+Status run_search(const SearchFile& search, SearchJournal& journal,
+                  const SearchRunOptions& options) {
   QT_ASSIGN(const std::string threads, journal.get("threads"));
   QT_ASSIGN(std::vector<Trial> trials, journal.trials());
   SearchRunner runner(search, journal, options,

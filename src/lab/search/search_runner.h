@@ -15,7 +15,8 @@ struct SearchRunOptions {
 
 // kInterrupted after an interruption, with everything put away. Trials that diverged or did not fit
 // are results; what goes wrong again and again without a trial's fault ends the search.
-Status run_search(const SearchFile& search, SearchJournal& journal, const SearchRunOptions& options);
+Status run_search(const SearchFile& search, SearchJournal& journal,
+                  const SearchRunOptions& options);
 
 // Threads of each rank of a trial on this machine, so that those at a time have the cores to
 // themselves.

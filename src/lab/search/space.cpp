@@ -15,8 +15,8 @@ namespace {
 double unit_of_number(const SearchParameter& p, double number) {
   const bool integer = p.kind == SearchParameter::Kind::kInteger;
   const double low = integer ? p.low - 0.5 : p.low, high = integer ? p.high + 0.5 : p.high;
-  const double at = p.logarithmic ? std::log(number / low) / std::log(high / low)
-                                  : (number - low) / (high - low);
+  const double at =
+      p.logarithmic ? std::log(number / low) / std::log(high / low) : (number - low) / (high - low);
   return std::clamp(at, 0.0, 1.0);
 }
 
@@ -58,8 +58,8 @@ TomlScalar SearchParameter::value_at(double unit) const {
 
 UnitCell SearchParameter::cell_of(const TomlScalar& value) const {
   if (kind == Kind::kChoice) {
-    const auto at = static_cast<double>(std::find(choices.begin(), choices.end(), value) -
-                                        choices.begin());
+    const auto at =
+        static_cast<double>(std::find(choices.begin(), choices.end(), value) - choices.begin());
     const auto count = static_cast<double>(choices.size());
     return {at / count, (at + 1) / count};
   }

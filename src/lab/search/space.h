@@ -22,10 +22,10 @@ struct SearchParameter {
   std::string key;
   Kind kind = Kind::kReal;
   bool logarithmic = false;
-  double low = 0, high = 0;                 // kReal, kInteger: both included
-  std::vector<TomlScalar> choices = {};     // kChoice
-  std::optional<RowCondition> when = {};    // else always
-  std::string origin = {};                  // "file:line"
+  double low = 0, high = 0;               // kReal, kInteger: both included
+  std::vector<TomlScalar> choices = {};   // kChoice
+  std::optional<RowCondition> when = {};  // else always
+  std::string origin = {};                // "file:line"
 
   // Whether values have neighbours: numbers, and choices of rising numbers.
   bool ordered() const;

@@ -60,7 +60,8 @@ class ParzenDensity {
     std::vector<double> units;
     for (const SearchParameter& parameter : space_.parameters()) {
       const double uniform = random.uniform(), other = random.uniform();
-      const auto center = trial == nullptr ? Settings::const_iterator() : trial->find(parameter.key);
+      const auto center =
+          trial == nullptr ? Settings::const_iterator() : trial->find(parameter.key);
       if (trial == nullptr || center == trial->end()) {
         units.push_back(uniform);
       } else if (!parameter.ordered()) {
@@ -117,8 +118,10 @@ std::vector<std::size_t> order_of(std::span<const TriedSettings> past) {
   const auto key = [&](std::size_t i) {
     const TriedSettings& one = past[i];
     const bool running = one.rung < 0, failed = !running && !std::isfinite(one.loss);
-    return std::tuple(running ? 2 : failed ? 1 : 0, running || failed ? 0 : -one.rung,
-                      running || failed ? 0.0 : one.loss, i);
+    return std::tuple(running  ? 2
+                      : failed ? 1
+                               : 0,
+                      running || failed ? 0 : -one.rung, running || failed ? 0.0 : one.loss, i);
   };
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
@@ -132,10 +135,9 @@ std::size_t good_count(std::size_t finished) {
 std::vector<Settings> tpe_candidates(const SearchSpace& space, std::span<const TriedSettings> past,
                                      PhiloxSequence& random) {
   const std::vector<std::size_t> order = order_of(past);
-  const auto finished = static_cast<std::size_t>(
-      std::count_if(past.begin(), past.end(), [](const TriedSettings& one) {
-        return one.rung >= 0 && std::isfinite(one.loss);
-      }));
+  const auto finished = static_cast<std::size_t>(std::count_if(
+      past.begin(), past.end(),
+      [](const TriedSettings& one) { return one.rung >= 0 && std::isfinite(one.loss); }));
   const std::size_t good = good_count(finished);
   std::vector<const Settings*> best, rest;
   for (std::size_t i = 0; i < order.size(); ++i)

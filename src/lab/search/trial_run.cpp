@@ -100,8 +100,8 @@ std::vector<CurveStep> learning_curve(const Path& trial_folder) {
   return curve;
 }
 
-std::optional<double> objective_in(const std::vector<CurveStep>& curve, const std::string& objective,
-                                   std::int64_t steps) {
+std::optional<double> objective_in(const std::vector<CurveStep>& curve,
+                                   const std::string& objective, std::int64_t steps) {
   const std::int64_t tail = std::max<std::int64_t>(steps / 10, 1);
   double sum = 0;
   std::int64_t count = 0;
@@ -155,18 +155,16 @@ TrialOutcome run_trial(const SearchFile& search, const TrialPlan& plan, std::siz
       outcome.result.value = std::isfinite(*value) ? *value : kNoValue;
       outcome.result.status = std::isfinite(*value) ? "done" : "diverged";
       if (!std::isfinite(*value)) outcome.result.reason = "the objective is not finite";
-      outcome.result.seconds =
-          static_cast<double>(search.ranks()) *
-          seconds_of(curve, rung > 0 ? plan.rung_steps[rung - 1] : 0, steps);
+      outcome.result.seconds = static_cast<double>(search.ranks()) *
+                               seconds_of(curve, rung > 0 ? plan.rung_steps[rung - 1] : 0, steps);
       return outcome;
     }
     // A power cut can leave a checkpoint without the metrics that came before it.
     if (again) {
-      return without_value(
-          run.run.ok() ? bad_input("{}: metrics.jsonl has no objective at step {}", folder.string(),
-                                   steps)
-                       : run.run.error(),
-          run.exit);
+      return without_value(run.run.ok() ? bad_input("{}: metrics.jsonl has no objective at step {}",
+                                                    folder.string(), steps)
+                                        : run.run.error(),
+                           run.exit);
     }
     log_warning("{}: no objective at step {}; the trial is trained again", folder.string(), steps);
     std::error_code none;

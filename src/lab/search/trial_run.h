@@ -22,8 +22,8 @@ std::vector<CurveStep> learning_curve(const Path& trial_folder);
 
 // The objective after so many steps: the validation there, or the mean training loss over their
 // last tenth; nothing where the curve does not have it.
-std::optional<double> objective_in(const std::vector<CurveStep>& curve, const std::string& objective,
-                                   std::int64_t steps);
+std::optional<double> objective_in(const std::vector<CurveStep>& curve,
+                                   const std::string& objective, std::int64_t steps);
 
 Path trial_folder(const Path& search_folder, std::int64_t trial);
 // The configuration that takes a trial to a rung, with its folder; continued if it was begun.

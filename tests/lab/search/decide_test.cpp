@@ -36,11 +36,10 @@ std::vector<std::string> play(const SearchFile& search, const Objective& objecti
     if (decision.kind == SearchDecision::Kind::kDone) return decisions;
     const bool begins = decision.kind == SearchDecision::Kind::kBegin;
     if (begins) {
-      trials.push_back({std::ssize(trials) + 1, decision.level, decision.parent,
-                        decision.settings, {}});
+      trials.push_back(
+          {std::ssize(trials) + 1, decision.level, decision.parent, decision.settings, {}});
     }
-    Trial& trial = begins ? trials.back()
-                          : trials[static_cast<std::size_t>(decision.trial) - 1];
+    Trial& trial = begins ? trials.back() : trials[static_cast<std::size_t>(decision.trial) - 1];
     RungResult result;
     result.rung = decision.rung;
     result.steps = search.plan_of(trial.settings, trial.level, 1)
@@ -78,12 +77,13 @@ TEST(Halving, TrialsThatFailAreNeverContinuedAndCountAsTheWorst) {
   const double inf = std::numeric_limits<double>::infinity();
   const SearchFile search = search_of("trials = 12", "[budget]\nsteps = 9\nrungs = 2\n");
   std::vector<Trial> trials;
-  play(search,
-       [&](const Trial& trial, std::int64_t rung) {
-         if (trial.id % 2 == 0) return inf;
-         return rung == 1 && trial.id == 1 ? inf : static_cast<double>(trial.id);
-       },
-       trials);
+  play(
+      search,
+      [&](const Trial& trial, std::int64_t rung) {
+        if (trial.id % 2 == 0) return inf;
+        return rung == 1 && trial.id == 1 ? inf : static_cast<double>(trial.id);
+      },
+      trials);
   for (const Trial& trial : trials) {
     if (trial.id % 2 == 0) {
       EXPECT_EQ(trial.rungs.size(), 1u);
@@ -92,7 +92,8 @@ TEST(Halving, TrialsThatFailAreNeverContinuedAndCountAsTheWorst) {
   EXPECT_TRUE(trials[0].failed());
   EXPECT_EQ(best_trial(trials)->id, 3);
   std::vector<Trial> none;
-  const auto decisions = play(search, [&](const Trial&, std::int64_t) { return inf; }, none);
+  const auto decisions = play(
+      search, [&](const Trial&, std::int64_t) { return inf; }, none);
   EXPECT_EQ(decisions.size(), 12u);
   EXPECT_EQ(best_trial(none), nullptr);
 }
@@ -100,8 +101,9 @@ TEST(Halving, TrialsThatFailAreNeverContinuedAndCountAsTheWorst) {
 TEST(Halving, AFewTrialsStillGetToTheEnd) {
   const SearchFile search = search_of("trials = 2", "[budget]\nsteps = 27\nrungs = 4\n");
   std::vector<Trial> trials;
-  play(search, [](const Trial& trial, std::int64_t) { return static_cast<double>(trial.id); },
-       trials);
+  play(
+      search, [](const Trial& trial, std::int64_t) { return static_cast<double>(trial.id); },
+      trials);
   EXPECT_EQ(best_trial(trials)->reached(), 3);
 }
 
@@ -111,8 +113,10 @@ TEST(Halving, KeepsToItsBudgetAndBringsOneToTheEnd) {
         "trials = 50", fmt::format("[budget]\nsteps = 9\nrungs = 3\ntotal_steps = {}\n", total));
     for (const double sign : {1.0, -1.0}) {
       std::vector<Trial> trials;
-      play(search, [&](const Trial& trial, std::int64_t) { return sign * static_cast<double>(trial.id); },
-           trials);
+      play(
+          search,
+          [&](const Trial& trial, std::int64_t) { return sign * static_cast<double>(trial.id); },
+          trials);
       EXPECT_LE(steps_begun(trials, 0), total);
       EXPECT_EQ(best_trial(trials)->reached(), 2) << total;
     }
@@ -128,17 +132,19 @@ TEST(Halving, WaitsForWhatRuns) {
 
 TEST(Ladder, TheBestGoUpInTheirOrder) {
   const SearchFile search =
-      search_of("trials = 6", "[budget]\nsteps = 4\n[ladder]\nmodels = [\"tiny\", \"mini\"]\npromote "
-                              "= 3\ngrowth = 2\n");
+      search_of("trials = 6",
+                "[budget]\nsteps = 4\n[ladder]\nmodels = [\"tiny\", \"mini\"]\npromote "
+                "= 3\ngrowth = 2\n");
   EXPECT_EQ(search.plan_of({}, 1, 1).value().config.model.name, "mini");
   EXPECT_EQ(search.plan_of({}, 1, 1).value().config.train.steps, 8);
   std::vector<Trial> trials;
-  play(search,
-       [](const Trial& trial, std::int64_t) {
-         return trial.level == 0 ? std::abs(static_cast<double>(trial.id) - 4.1)
-                                 : static_cast<double>(trial.parent);
-       },
-       trials);
+  play(
+      search,
+      [](const Trial& trial, std::int64_t) {
+        return trial.level == 0 ? std::abs(static_cast<double>(trial.id) - 4.1)
+                                : static_cast<double>(trial.parent);
+      },
+      trials);
   ASSERT_EQ(trials.size(), 9u);
   EXPECT_EQ(trials[6].parent, 4);
   EXPECT_EQ(trials[7].parent, 5);
@@ -158,9 +164,12 @@ TEST(Ladder, SaysWhatTheSmallTellsAboutTheLarge) {
     return 1 + off * off;
   };
   std::vector<Trial> trials;
-  play(search,
-       [&](const Trial& trial, std::int64_t) { return bowl_at(trial, trial.level == 0 ? 0.6 : 0.5); },
-       trials);
+  play(
+      search,
+      [&](const Trial& trial, std::int64_t) {
+        return bowl_at(trial, trial.level == 0 ? 0.6 : 0.5);
+      },
+      trials);
   const auto steps = ladder_steps(search, trials, [](std::int64_t) {
     return std::vector<CurveStep>{{1, 3.0, std::nan(""), 0.1}};
   });
@@ -177,9 +186,8 @@ TEST(Ladder, SaysWhatTheSmallTellsAboutTheLarge) {
     if (trial.level == 1)
       trial.rungs[0].value = 10 - trials[static_cast<std::size_t>(trial.parent) - 1].value_at(0);
   }
-  const auto turned = ladder_steps(search, trials, [](std::int64_t) {
-    return std::vector<CurveStep>{};
-  });
+  const auto turned =
+      ladder_steps(search, trials, [](std::int64_t) { return std::vector<CurveStep>{}; });
   EXPECT_NEAR(turned[0].spearman, -1, 1e-12);
   EXPECT_EQ(turned[0].best_was, 24u);
   EXPECT_FALSE(turned[0].in_top_quarter());
@@ -187,12 +195,16 @@ TEST(Ladder, SaysWhatTheSmallTellsAboutTheLarge) {
 }
 
 TEST(ImportanceOfParameters, IsFoundInMadeUpData) {
-  const SearchSpace space(
-      {{"a.strong", SearchParameter::Kind::kReal, false, 0, 1},
-       {"a.weak", SearchParameter::Kind::kInteger, false, 1, 20},
-       {"a.none", SearchParameter::Kind::kReal, false, 0, 1},
-       {"a.word", SearchParameter::Kind::kChoice, false, 0, 0, {std::string("x"), std::string("y")}}},
-      {});
+  const SearchSpace space({{"a.strong", SearchParameter::Kind::kReal, false, 0, 1},
+                           {"a.weak", SearchParameter::Kind::kInteger, false, 1, 20},
+                           {"a.none", SearchParameter::Kind::kReal, false, 0, 1},
+                           {"a.word",
+                            SearchParameter::Kind::kChoice,
+                            false,
+                            0,
+                            0,
+                            {std::string("x"), std::string("y")}}},
+                          {});
   std::vector<TriedSettings> all;
   for (std::int64_t t = 0; t < 80; ++t) {
     const auto settings = propose(space, {"random", 5, 10}, t, all);
@@ -261,8 +273,8 @@ TEST(Journal, KeepsEverything) {
 TEST(Journal, OtherDatabasesAreLeftAlone) {
   const TemporaryFolder folder;
   {
-    auto other = SqlDatabase::open((folder.path() / "search.sqlite").string(),
-                                   SqlDatabase::Mode::kCreate);
+    auto other =
+        SqlDatabase::open((folder.path() / "search.sqlite").string(), SqlDatabase::Mode::kCreate);
     ASSERT_TRUE(other.value().run("CREATE TABLE mine(x)").ok());
   }
   EXPECT_EQ(SearchJournal::open(folder.path(), false).value().holds_search().error().code,

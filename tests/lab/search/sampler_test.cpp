@@ -1,11 +1,12 @@
 // Where trials are put: Sobol's sequence against known points, ranges, and the Parzen estimator on
 // functions whose best is known.
+#include "lab/search/sampler.h"
+
 #include <cmath>
 #include <set>
 
 #include <gtest/gtest.h>
 
-#include "lab/search/sampler.h"
 #include "lab/search/sobol.h"
 #include "lab/search/tpe.h"
 
@@ -158,9 +159,9 @@ TEST(Samplers, StayInTheirRangesAndKeepConditions) {
 }
 
 TEST(Samplers, TryASmallSpaceOutAndEnd) {
-  const SearchSpace space({choice_parameter("a.x", {std::int64_t{1}, std::int64_t{2}}),
-                           integer_parameter("a.y", 1, 3)},
-                          {});
+  const SearchSpace space(
+      {choice_parameter("a.x", {std::int64_t{1}, std::int64_t{2}}), integer_parameter("a.y", 1, 3)},
+      {});
   EXPECT_EQ(space.combinations(), 6);
   for (const char* kind : {"random", "sobol", "tpe"}) {
     std::vector<TriedSettings> past;
@@ -178,7 +179,7 @@ TEST(Samplers, TryASmallSpaceOutAndEnd) {
 TEST(Parzen, OrdersWhatIsKnown) {
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<TriedSettings> past = {{{}, 0, 5.0}, {{}, -1, 0.0}, {{}, 1, 7.0},
-                                         {{}, 0, inf}, {{}, 0, 4.0},  {{}, 1, 6.0}};
+                                           {{}, 0, inf}, {{}, 0, 4.0},  {{}, 1, 6.0}};
   // Who came further first; then by loss; then what failed; then what runs.
   EXPECT_EQ(order_of(past), (std::vector<std::size_t>{5, 2, 4, 0, 3, 1}));
   EXPECT_EQ(good_count(0), 0u);

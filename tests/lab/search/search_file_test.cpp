@@ -1,7 +1,8 @@
 // What search files may say.
+#include "lab/search/search_file.h"
+
 #include <gtest/gtest.h>
 
-#include "lab/search/search_file.h"
 #include "tests/support/command.h"
 
 namespace quintet {
@@ -33,7 +34,8 @@ TEST(SearchFiles, AreRead) {
   const auto large = search.plan_of({{"batch.micro_batch", std::int64_t{8}}}, 0, 2).value();
   EXPECT_EQ(small.config.train.threads, 2);
   EXPECT_EQ(small.config.validate.sequences, 256);
-  EXPECT_NEAR(static_cast<double>(small.rung_steps[1]), 2.0 * static_cast<double>(large.rung_steps[1]), 1);
+  EXPECT_NEAR(static_cast<double>(small.rung_steps[1]),
+              2.0 * static_cast<double>(large.rung_steps[1]), 1);
   EXPECT_EQ(small.rung_steps[0], (small.rung_steps[1] + 3) / 4);
 }
 
@@ -82,8 +84,9 @@ TEST(SearchFiles, BadOnesAreRefusedWithTheLine) {
        {"s.toml:7", "set by the search"}},
       {kSearchHead + "rungs = 2\n[fixed]\nschedule.kind = \"cosine\"\n" + kSearchSpace,
        {"s.toml:8", "half-way", "wsd"}},
-      {kSearchHead + "rungs = 2\nreduction = 2\n[fixed]\nschedule.kind = \"wsd\"\n"
-                     "schedule.warmup_steps = 1\nschedule.decay_steps = 8\n" +
+      {kSearchHead +
+           "rungs = 2\nreduction = 2\n[fixed]\nschedule.kind = \"wsd\"\n"
+           "schedule.warmup_steps = 1\nschedule.decay_steps = 8\n" +
            kSearchSpace,
        {"decay"}},
       {kSearchHead + "rungs = 2\n[space]\nschedule.kind = {choice = [\"constant\", \"linear\"]}\n",
@@ -103,7 +106,8 @@ TEST(SearchFiles, BadOnesAreRefusedWithTheLine) {
       {"[search]\nquestion = \"?\"\nobjective = \"step_seconds\"\n" + kSearchSpace,
        {"machine = FILE"}},
       {"[search]\nquestion = \"?\"\nobjective = \"step_seconds\"\n[place]\nmachine = "
-       "\"nosuch.toml\"\n" + kSearchSpace,
+       "\"nosuch.toml\"\n" +
+           kSearchSpace,
        {"nosuch.toml", "exists"}},
       {kSearchHead + "[place]\nmachine = \"m.toml\"\n" + kSearchSpace, {"step_seconds"}},
       {"x = 1\n", {"outside a section"}},
@@ -121,7 +125,8 @@ TEST(SearchFiles, BadOnesAreRefusedWithTheLine) {
 TEST(SearchFiles, TimeIsComparedAtTheSameGlobalBatch) {
   const std::string text =
       "[search]\nquestion = \"?\"\nobjective = \"step_seconds\"\n[place]\nranks_per_node = "
-      "2\nmachine = \"" QUINTET_SOURCE_DIR "/machines/h200.toml\"\n[space]\nparallel.tp = {choice = [1, 2]}\n";
+      "2\nmachine = \"" QUINTET_SOURCE_DIR
+      "/machines/h200.toml\"\n[space]\nparallel.tp = {choice = [1, 2]}\n";
   const auto unequal = search_from(text);
   ASSERT_FALSE(unequal.ok());
   EXPECT_TRUE(testing::contains(unequal.error().message, "s.toml:8")) << unequal.error().message;

@@ -48,9 +48,10 @@ std::string story_of(const Path& folder) {
   std::map<std::int64_t, std::string> jobs;
   for (const Trial& trial : trials_in(folder)) {
     for (const RungResult& result : trial.rungs) {
-      jobs[result.job] = fmt::format("{}: trial {} ({}) to rung {}, {} steps: {} {} {}\n", result.job,
-                                     trial.id, settings_text(trial.settings), result.rung,
-                                     result.steps, result.status, result.value, result.reason);
+      jobs[result.job] =
+          fmt::format("{}: trial {} ({}) to rung {}, {} steps: {} {} {}\n", result.job, trial.id,
+                      settings_text(trial.settings), result.rung, result.steps, result.status,
+                      result.value, result.reason);
     }
   }
   std::string story;
@@ -63,9 +64,8 @@ constexpr const char* kRates =
 
 TEST(Searches, RunFromAFileToABestConfiguration) {
   const TemporaryFolder folder;
-  const std::string file = write_search(
-      folder, "trials = 6\nstartup = 3",
-      std::string(kRates) + "[budget]\nsteps = 9\nrungs = 2\n");
+  const std::string file = write_search(folder, "trials = 6\nstartup = 3",
+                                        std::string(kRates) + "[budget]\nsteps = 9\nrungs = 2\n");
   const Path out = folder.path() / "out";
   const Outcome plan = quintet("search run " + file + " --dry-run");
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
@@ -84,8 +84,8 @@ TEST(Searches, RunFromAFileToABestConfiguration) {
   ASSERT_EQ(curve.size(), 9u);
   for (std::size_t i = 0; i < curve.size(); ++i)
     EXPECT_EQ(curve[i].step, static_cast<std::int64_t>(i) + 1);
-  EXPECT_TRUE(testing::contains(read_file(folder_of_best / "log.txt").value(),
-                                "resuming after step 3"));
+  EXPECT_TRUE(
+      testing::contains(read_file(folder_of_best / "log.txt").value(), "resuming after step 3"));
   const Path alone = folder.path() / "alone";
   const Outcome again = quintet("train " + (out / "best.toml").string() +
                                 " --set train.threads=1 --set output.folder=" + alone.string());
@@ -113,8 +113,8 @@ TEST(Searches, RunFromAFileToABestConfiguration) {
     EXPECT_TRUE(testing::contains(html, part)) << part;
 
   // Another search does not get into the folder.
-  const std::string other = write_search(folder, "trials = 7",
-                                         std::string(kRates) + "[budget]\nsteps = 9\n");
+  const std::string other =
+      write_search(folder, "trials = 7", std::string(kRates) + "[budget]\nsteps = 9\n");
   const Outcome refused = quintet("search run " + other + " --out " + out.string());
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_TRUE(refused.says("holds another search")) << refused.output;
@@ -122,11 +122,12 @@ TEST(Searches, RunFromAFileToABestConfiguration) {
 
 TEST(Searches, TrialsThatDivergeAreResults) {
   const TemporaryFolder folder;
-  const std::string file = write_search(
-      folder, "trials = 4\nsampler = \"sobol\"\nobjective = \"loss\"",
-      "optimizer.clip_norm = 0\ntrain.on_spike = \"stop\"\ntrain.spike_window = 3\ntrain.spike_loss = "
-      "1.5\ntrain.spike_norm = 0\n[space]\nschedule.peak = {choice = [0.001, 100.0]}\n"
-      "optimizer.beta1 = {choice = [0.0, 0.9]}\n[budget]\nsteps = 60\n");
+  const std::string file =
+      write_search(folder, "trials = 4\nsampler = \"sobol\"\nobjective = \"loss\"",
+                   "optimizer.clip_norm = 0\ntrain.on_spike = \"stop\"\ntrain.spike_window = "
+                   "3\ntrain.spike_loss = "
+                   "1.5\ntrain.spike_norm = 0\n[space]\nschedule.peak = {choice = [0.001, 100.0]}\n"
+                   "optimizer.beta1 = {choice = [0.0, 0.9]}\n[budget]\nsteps = 60\n");
   const Path out = folder.path() / "out";
   const Outcome run = quintet("search run " + file + " --out " + out.string());
   ASSERT_EQ(run.exit_code, 0) << run.output;
@@ -218,11 +219,12 @@ TEST(Searches, KilledTwentyTimesEndAsUndisturbed) {
 
 TEST(Searches, AnInterruptionSavesAndCanBeResumed) {
   const TemporaryFolder folder;
-  const std::string file = write_search(
-      folder, "trials = 2", std::string(kRates) + "[budget]\nsteps = 100000\n");
+  const std::string file =
+      write_search(folder, "trials = 2", std::string(kRates) + "[budget]\nsteps = 100000\n");
   const Path out = folder.path() / "out";
-  const Outcome stopped = testing::run_shell("timeout --foreground -s INT 2 " QUINTET_BINARY " search run " + file +
-                                             " --out " + out.string() + "; echo exit $?");
+  const Outcome stopped =
+      testing::run_shell("timeout --foreground -s INT 2 " QUINTET_BINARY " search run " + file +
+                         " --out " + out.string() + "; echo exit $?");
   EXPECT_TRUE(stopped.says("search resume")) << stopped.output;
   const std::vector<Trial> trials = trials_in(out);
   ASSERT_EQ(trials.size(), 1u);
