@@ -4,14 +4,14 @@
   python3 -m venv venv && venv/bin/pip install optuna
   venv/bin/python bench/search/optuna_tpe.py build/quintet OUT --seed 1 --pruner median
 
-Trials stop where the pruner says so, after 40 of 120 steps, and go on from their checkpoints
+Trials stop where the pruner says so, after 60 of 120 steps, and go on from their checkpoints
 otherwise. Two at a time, a thread each, as `quintet search` has it. Writes OUT/trials.csv.
 """
 import argparse, csv, json, pathlib, subprocess, threading
 
 import optuna
 
-RUNGS = [40, 120]
+RUNGS = [60, 120]
 TOTAL = 3072
 SETTINGS = {"model.name": "tiny", "batch.micro_batch": 8, "batch.source": 32, "schedule.kind": "wsd", "schedule.decay_steps": 40,
             "train.threads": 1, "train.steps": 120, "validate.every": 120, "validate.sequences": 256,
@@ -28,7 +28,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     pruner = (optuna.pruners.MedianPruner() if arguments.pruner == "median" else
-              optuna.pruners.SuccessiveHalvingPruner(min_resource=40, reduction_factor=3))
+              optuna.pruners.SuccessiveHalvingPruner(min_resource=60, reduction_factor=2))
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=arguments.seed), pruner=pruner)
     lock, spent, rows = threading.Lock(), [0], []
 
