@@ -85,6 +85,11 @@ class Trial:
         if helper:
             helper.join()
         left = processes_with(str(self.folder))
+        for _ in range(50):  # what was killed takes a moment to be gone
+            if not left:
+                break
+            time.sleep(0.1)
+            left = processes_with(str(self.folder))
         if left:
             self.result["in_time"] = False
             self.result["said"] = f"{len(left)} processes were left behind"
@@ -154,18 +159,30 @@ class Trial:
             while process.poll() is None:
                 if any((small / "run/checkpoints").glob("*")):
                     state = os.statvfs(small)
-                    with (small / "filler").open("wb") as file:
-                        file.write(bytes(max(0, state.f_bavail * state.f_frsize - left * 1024)))
+                    try:
+                        (small / "filler").write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - left * 1024)))
+                    except OSError:
+                        pass  # the run took the rest meanwhile: full is full
                     return
                 time.sleep(0.0002)
 
+        def missed():
+            """On a busy machine the run may be over, all its checkpoints whole, before anything fills up."""
+            steps = range(SAVE_EVERY, STEPS + 1, SAVE_EVERY)
+            return (self.result["exit_code"] == 0 and end_of(self.out) == self.setup.reference(self.layout) and
+                    all((self.out / "checkpoints" / f"step-{step:08}" / "manifest.json").exists() for step in steps))
+
         small.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={40960 if filled else size}k", "none", small], check=True)
-        try:
-            self.broken(self.launch(self.train(out=small / "run")), 7, str(small), beside=fill if filled else None)
-            shutil.copytree(small / "run", self.out, dirs_exist_ok=True)
-        finally:
-            subprocess.run(["umount", "-l", small], check=True)
+        for _ in range(10):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={40960 if filled else size}k", "none", small], check=True)
+            try:
+                self.broken(self.launch(self.train(out=small / "run")), 7, str(small), beside=fill if filled else None)
+                shutil.copytree(small / "run", self.out, dirs_exist_ok=True)
+            finally:
+                subprocess.run(["umount", "-l", small], check=True)
+            if not (filled and missed()):
+                break
+            shutil.rmtree(self.out)
         (self.out / "lock").unlink(missing_ok=True)
         self.resume()
 
