@@ -331,12 +331,14 @@ void add_ladder(const SearchData& data, const std::vector<LadderStep>& ladder, P
   for (const LadderStep& step : ladder) {
     const std::string below = data.model_of(step.from), above = data.model_of(step.from + 1);
     page.subsection(fmt::format("From {} to {}", below, above));
+    const bool some_only = step.trials < ranking(data.trials, step.from).size();
     page.list(
-        {fmt::format(
-             "Rank correlation over {} trials: Spearman {:.2f} (95 % interval {:.2f} to "
-             "{:.2f}, bootstrap), Kendall {:.2f}. These are the best on {}: over all trials "
-             "it would be higher.",
-             step.trials, step.spearman, step.low, step.high, step.kendall, below),
+        {fmt::format("Rank correlation over {} trials: Spearman {:.2f} (95 % interval {:.2f} to "
+                     "{:.2f}, bootstrap), Kendall {:.2f}.{}",
+                     step.trials, step.spearman, step.low, step.high, step.kendall,
+                     some_only ? " These are the best on " + below +
+                                     ": over all trials there it would be higher."
+                               : ""),
          fmt::format("The best on {} was number {} on {}: {} the top quarter. The best on {} is "
                      "{:.2f} % worse on {} than the best there.",
                      above, step.best_was, below, step.in_top_quarter() ? "in" : "not in", below,
