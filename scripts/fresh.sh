@@ -70,13 +70,20 @@ environment=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb LANG=C.UTF-
 for name in CI JOBS http_proxy https_proxy no_proxy; do
   [ -z "${!name:-}" ] || environment+=("$name=${!name}")
 done
+in_it() {
+  unshare --mount --propagation private --pid --fork --kill-child bash -c "$inside" fresh "$root" "${environment[@]}" \
+    bash -c "cd /root/quintet && $1" &
+  child=$!
+  local status=0
+  wait "$child" || status=$?
+  child=
+  return "$status"
+}
+in_it "apt-get update -qq -o APT::Update::Error-Mode=any >/dev/null 2>&1" || skip "no package can be had from the network"
 [ $# -gt 0 ] || set -- "make demo" "make test"
 for command in "$@"; do
   say "$command"
   start=$SECONDS
-  unshare --mount --propagation private --pid --fork --kill-child bash -c "$inside" fresh "$root" "${environment[@]}" \
-    bash -c "cd /root/quintet && $command" &
-  child=$!
-  wait "$child" && child= || { child=; say "FAILED after $((SECONDS - start)) s: $command"; exit 1; }
+  in_it "$command" || { say "FAILED after $((SECONDS - start)) s: $command"; exit 1; }
   say "passed in $((SECONDS - start)) s: $command"
 done

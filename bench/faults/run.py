@@ -85,6 +85,11 @@ class Trial:
         if helper:
             helper.join()
         left = processes_with(str(self.folder))
+        for _ in range(50):  # what was killed takes a moment to be gone
+            if not left:
+                break
+            time.sleep(0.1)
+            left = processes_with(str(self.folder))
         if left:
             self.result["in_time"] = False
             self.result["said"] = f"{len(left)} processes were left behind"

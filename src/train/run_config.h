@@ -20,6 +20,7 @@ struct ModelSection {
   std::string name = "tiny";
   std::string weights;
   std::int64_t vocabulary = -1;
+  std::int64_t base_width = 0;
   double dropout = -1;
   double z_loss = 0;
   std::int64_t loss_chunk = 0;
@@ -37,6 +38,7 @@ struct BatchSection {
 
 struct TrainSection {
   std::int64_t steps = 1000;
+  std::int64_t stop_after = 0;
   std::int64_t seed = 1;
   std::string precision = "fp32";
   std::string gradients = "same";
@@ -51,6 +53,7 @@ struct TrainSection {
   std::int64_t spike_window = 50;
   std::int64_t spike_limit = 10;
   std::string skip_batches;
+  bool noise_scale = false;
   void list(FieldList& fields);
 };
 
@@ -85,10 +88,15 @@ struct DataSection {
 struct ValidateSection {
   std::int64_t every = 0;
   std::int64_t batches = 10;
+  std::int64_t sequences = 0;
   std::string corpus;
   std::string split = "held_out";
   std::int64_t patience = 0;
   void list(FieldList& fields);
+  // How many sequences, where a step trains on so many.
+  std::int64_t count(std::int64_t global_batch) const {
+    return sequences > 0 ? sequences : batches * global_batch;
+  }
 };
 
 struct RunConfig {
