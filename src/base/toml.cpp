@@ -37,6 +37,8 @@ void append_utf8(std::uint32_t code, std::string& out) {
   }
 }
 
+constexpr int kDeepestTable = 8;
+
 class Parser {
  public:
   Parser(std::string_view text, std::string origin) : text_(text), origin_(std::move(origin)) {}
@@ -67,13 +69,12 @@ class Parser {
         if (at_end() || peek() != '=') return fail(fmt::format("expected = after {}", entry.key));
         ++at_;
         skip_spaces();
-        item_lines_.clear();
-        QT_ASSIGN(entry.value, value());
-        entry.item_lines = std::move(item_lines_);
-        if (!keys.insert(section + "." + entry.key).second) {
-          return fail(fmt::format("{} occurs twice", entry.key));
+        const std::size_t first = entries.size();
+        QT_TRY(assign(std::move(entry), 0, entries));
+        for (std::size_t i = first; i < entries.size(); ++i) {
+          if (!keys.insert(section + "." + entries[i].key).second)
+            return fail(fmt::format("{} occurs twice", entries[i].key));
         }
-        entries.push_back(std::move(entry));
       }
       skip_spaces();
       skip_comment();
@@ -132,6 +133,35 @@ class Parser {
       key += "." + part;
     }
     return key;
+  }
+
+  // What follows "key =": a value, or a table on one line, each of whose keys is one more part of
+  // ours.
+  Status assign(TomlEntry entry, int depth, std::vector<TomlEntry>& entries) {
+    if (at_end() || peek() != '{') {
+      item_lines_.clear();
+      QT_ASSIGN(entry.value, value());
+      entry.item_lines = std::move(item_lines_);
+      entries.push_back(std::move(entry));
+      return {};
+    }
+    if (depth == kDeepestTable) return fail("too many tables inside each other");
+    do {
+      ++at_;  // the brace, or a comma
+      skip_spaces();
+      TomlEntry inner = entry;
+      QT_ASSIGN(const std::string key, dotted_key());
+      inner.key += "." + key;
+      skip_spaces();
+      if (at_end() || peek() != '=') return fail(fmt::format("expected = after {}", key));
+      ++at_;
+      skip_spaces();
+      QT_TRY(assign(std::move(inner), depth + 1, entries));
+      skip_spaces();
+    } while (!at_end() && peek() == ',');
+    if (at_end() || peek() != '}') return fail("expected , or } in a table on one line");
+    ++at_;
+    return {};
   }
 
   Result<TomlValue> value() {

@@ -1,6 +1,7 @@
 // The part of TOML that configurations use: [sections] of `key = value` lines, where a value is a
-// boolean, an integer, a float, a string or a list of these. Anything else of TOML is refused with
-// its line.
+// boolean, an integer, a float, a string or a list of these. A table on one line is its keys with
+// dots, as in all of TOML: `peak = {log = [1, 2]}` is `peak.log = [1, 2]`. Anything else is refused
+// with its line.
 //
 // A parser of our own because the library at hand (toml++ 3.3, Debian 12) has undefined behaviour
 // on ordinary input, an accented letter in a comment for one, and asserts on malformed documents;

@@ -17,6 +17,7 @@ void add_evaluate(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_cluster(CLI::App& app, Action& action);
 void add_study(CLI::App& app, Action& action);
+void add_search(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
@@ -42,6 +43,12 @@ void add_data_import(CLI::App& data, Action& action);
 void add_data_generate(CLI::App& data, Action& action);
 void add_data_export(CLI::App& data, Action& action);
 void add_data_bench(CLI::App& data, Action& action);
+
+// The subcommands of `search`.
+void add_search_run(CLI::App& search, Action& action);
+void add_search_resume(CLI::App& search, Action& action);
+void add_search_status(CLI::App& search, Action& action);
+void add_search_report(CLI::App& search, Action& action);
 
 // The subcommands of `study`.
 void add_study_run(CLI::App& study, Action& action);

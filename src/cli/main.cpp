@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   add_cluster(app, action);
   add_sweep(app, action);
   add_study(app, action);
+  add_search(app, action);
   add_report(app, action);
   add_plan(app, action);
   add_generate(app, action);

@@ -215,7 +215,18 @@ Result<ConditionValue> evaluate_condition(const RowCondition::Node& node,
   return ConditionValue(node.op == "/" ? a / b : std::fmod(a, b));
 }
 
+void collect_names(const RowCondition::Node& node, std::set<std::string>& names) {
+  if (node.op == "name") names.insert(std::get<std::string>(node.value));
+  for (const ConditionNode& part : node.parts) collect_names(*part, names);
+}
+
 }  // namespace
+
+std::set<std::string> RowCondition::names() const {
+  std::set<std::string> names;
+  collect_names(*root_, names);
+  return names;
+}
 
 Result<RowCondition> RowCondition::parse(const std::string& text, const Settings& known,
                                          const std::string& origin) {

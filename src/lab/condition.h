@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/result.h"
@@ -23,6 +24,8 @@ class RowCondition {
                                     const std::string& origin);
   Result<bool> holds(const Settings& settings) const;
   const std::string& text() const { return text_; }
+  // The settings that it names, by key.
+  std::set<std::string> names() const;
 
   struct Node;
 

@@ -73,7 +73,13 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   run.validate.patience = 0;
   const std::int64_t global =
       run.batch.global > 0 ? run.batch.global : run.batch.micro_batch * run.batch.accumulate;
-  config.sequences = run.validate.batches * global;
+  // What is asked now counts, not what was asked of the run.
+  const auto asked = [&](const std::string& key) {
+    return std::any_of(assignments.begin(), assignments.end(),
+                       [&](const std::string& one) { return one.rfind(key + "=", 0) == 0; });
+  };
+  if (asked("validate.batches") && !asked("validate.sequences")) run.validate.sequences = 0;
+  config.sequences = run.validate.count(global);
   run.batch.global = 0;
   run.batch.accumulate = std::max<std::int64_t>(run.parallel.pp, 1);  // fills a pipeline
   return config;

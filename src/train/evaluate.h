@@ -17,7 +17,7 @@ Result<Path> checkpoint_folder(const Path& given);
 // global batch is kept apart: the layout need not divide it.
 struct EvaluationConfig {
   RunConfig run;
-  std::int64_t sequences = 0;  // validate.batches x the run's global batch
+  std::int64_t sequences = 0;  // of validate.sequences, or batches
   bool mean = false;           // of the running mean of the weights (optimizer.ema)
 };
 Result<EvaluationConfig> evaluation_config(const Path& checkpoint,

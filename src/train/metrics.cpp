@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -14,6 +15,9 @@
 
 namespace quintet {
 namespace {
+
+// The weight of the newest validation in the smoothed one: some five of them count.
+constexpr double kSmoothing = 0.3;
 
 std::size_t terminal_width() {
   struct winsize size = {};
@@ -37,6 +41,7 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
       const auto line = parse_json(old.substr(begin, end - begin), metrics.path_.string());
       if (line.ok() && integer_in(line.value(), "step", INT64_MAX) <= resumed_step) {
         kept += old.substr(begin, end - begin + 1);
+        metrics.remember(line.value());
       }
       begin = end + 1;
     }
@@ -47,6 +52,15 @@ Result<MetricsFile> MetricsFile::open(const Path& folder, std::int64_t resumed_s
     return io_error("{}: cannot open: {}", metrics.path_.string(), std::strerror(errno));
   }
   return metrics;
+}
+
+void MetricsFile::remember(const Json& line) {
+  if (!line.contains("spike"))
+    spikes_.note(number_in(line, "loss", NAN), number_in(line, "grad_norm", NAN));
+  const auto validation = line.find("validation");
+  if (validation == line.end()) return;
+  if (const double before = number_in(*validation, "smoothed", NAN); !std::isnan(before))
+    smoothed_ = before;
 }
 
 Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validation) {
@@ -64,8 +78,15 @@ Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validat
                {"time", m.time},
                {"samples", m.samples_so_far},
                {"tokens", m.tokens_so_far}};
-  if (validation != nullptr) line["validation"] = validation->to_json();
+  if (validation != nullptr) {
+    line["validation"] = validation->to_json();
+    const double before = smoothed_.value_or(validation->loss());
+    line["validation"]["smoothed"] = before + kSmoothing * (validation->loss() - before);
+  }
   if (m.noise_scale) line["gradient_noise_scale"] = *m.noise_scale;
+  if (const std::string spike = spikes_.spike(m.loss, m.grad_norm); !spike.empty())
+    line["spike"] = spike;
+  remember(line);
   if (m.skipped) line["skipped"] = true;
   if (m.rewound_from > 0) line["rewound_from"] = m.rewound_from;
   const std::string text = to_text(line) + "\n";

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/result.h"
+#include "train/spikes.h"
 #include "train/validation.h"
 
 namespace quintet {
@@ -31,7 +32,8 @@ struct StepMetrics {
 };
 
 // Appends to <folder>/metrics.jsonl. On resume, lines of steps that will be run again are dropped
-// first.
+// first. Beside what it is told it writes what helps to judge a run: a smoothed validation loss,
+// and which steps are spikes (by the defaults of train.spike_*, whatever the run does about them).
 class MetricsFile {
  public:
   static Result<MetricsFile> open(const Path& folder, std::int64_t resumed_step);
@@ -39,11 +41,16 @@ class MetricsFile {
   Status append(const StepMetrics& metrics, const ValidationResult* validation);
 
  private:
+  // A line that was written: what spikes and smoothing rest on.
+  void remember(const Json& line);
+
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   Path path_;
   std::unique_ptr<std::FILE, Close> file_;
+  SpikeWatch spikes_{{.action = OnSpike::kSkip}, {}};
+  std::optional<double> smoothed_;  // validation loss
 };
 
 // In a log a line for every log_every steps, with their averages. On a terminal one line that is

@@ -52,6 +52,10 @@ void BatchSection::list(FieldList& fields) {
 
 void TrainSection::list(FieldList& fields) {
   fields.add("steps", steps, "optimizer steps of the whole run", at_least(1));
+  fields.add("stop_after", stop_after,
+             "this part of the run ends after so many steps, with a checkpoint, to be resumed; the "
+             "schedule stays that of train.steps; 0: at the end",
+             at_least(0));
   fields.add("seed", seed, "of initial weights, dropout and data", at_least(0));
   fields.add("precision", precision,
              "of working weights and activations; bf16 keeps fp32 master weights",
@@ -147,6 +151,11 @@ void ValidateSection::list(FieldList& fields) {
   fields.add("batches", batches,
              "how much text: as many sequences as this many steps train on, always the same",
              between(1, std::int64_t{1} << 32));
+  fields.add(
+      "sequences", sequences,
+      "how much text, whatever the batch: so that runs with other batches can be compared; 0: "
+      "validate.batches says",
+      between(0, std::int64_t{1} << 40));
   fields.add(
       "corpus", corpus,
       "folder of another corpus to validate on, with data.kind = \"pairs\" a file of other pairs; "

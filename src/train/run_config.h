@@ -38,6 +38,7 @@ struct BatchSection {
 
 struct TrainSection {
   std::int64_t steps = 1000;
+  std::int64_t stop_after = 0;
   std::int64_t seed = 1;
   std::string precision = "fp32";
   std::string gradients = "same";
@@ -87,10 +88,15 @@ struct DataSection {
 struct ValidateSection {
   std::int64_t every = 0;
   std::int64_t batches = 10;
+  std::int64_t sequences = 0;
   std::string corpus;
   std::string split = "held_out";
   std::int64_t patience = 0;
   void list(FieldList& fields);
+  // How many sequences, where a step trains on so many.
+  std::int64_t count(std::int64_t global_batch) const {
+    return sequences > 0 ? sequences : batches * global_batch;
+  }
 };
 
 struct RunConfig {

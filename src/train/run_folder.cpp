@@ -20,11 +20,12 @@ namespace {
 // What may change from one part of a run to the next; everything else is what is trained.
 bool may_change(const std::string& key) {
   static const std::set<std::string> kFree = {
-      "batch.micro_batch", "batch.accumulate",   "batch.global",      "train.steps",
-      "train.device",      "train.graph",        "train.threads",     "train.max_hours",
-      "train.recompute",   "optimizer.offload",  "model.loss_chunk",  "data.prefetch",
-      "train.on_spike",    "train.spike_loss",   "train.spike_norm",  "train.spike_window",
-      "train.spike_limit", "train.skip_batches", "train.noise_scale", "model.weights"};
+      "batch.micro_batch",  "batch.accumulate",  "batch.global",       "train.steps",
+      "train.stop_after",   "train.device",      "train.graph",        "train.threads",
+      "train.max_hours",    "train.recompute",   "optimizer.offload",  "model.loss_chunk",
+      "data.prefetch",      "train.on_spike",    "train.spike_loss",   "train.spike_norm",
+      "train.spike_window", "train.spike_limit", "train.skip_batches", "train.noise_scale",
+      "model.weights"};
   return kFree.contains(key) || key.rfind("parallel.", 0) == 0 || key.rfind("output.", 0) == 0 ||
          key.rfind("validate.", 0) == 0;
 }

@@ -121,10 +121,11 @@ Error stopped_by(const std::string& why, std::int64_t step, std::int64_t batch,
 }
 
 // A trace that cannot be made is better known before the first step than after the last traced one.
-Status prepare_trace(const RunConfig& config, std::int64_t first_step, bool writes) {
+Status prepare_trace(const RunConfig& config, std::int64_t first_step, std::int64_t last_step,
+                     bool writes) {
   const OutputSection& output = config.output;
   if (output.trace.empty()) return {};
-  const std::int64_t steps = config.train.steps - first_step;
+  const std::int64_t steps = last_step - first_step;
   if (output.trace_first > steps) {
     return usage_error(
         "output.trace_first = {} in a run of {} more step{}: nothing to trace; set it to 1, or "
@@ -215,6 +216,11 @@ class Run {
   }
   Status save(bool due, bool last);
   Result<TrainResult> finish();
+  // The last step of this part of the run.
+  std::int64_t end() const {
+    const TrainSection& train = config_.train;
+    return train.stop_after > 0 ? std::min(train.stop_after, train.steps) : train.steps;
+  }
   void doing(const char* what, bool waiting = false) {
     watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
   }
@@ -283,9 +289,9 @@ Status Run::prepare() {
   program_ = compile_step(options_, world_.rank());
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
   if (config_.validate.every > 0) {
-    QT_ASSIGN(validation_, Validation::create(config_, options_,
-                                              config_.validate.batches * options_.global_batch(),
-                                              world_.rank(), &program_));
+    QT_ASSIGN(validation_,
+              Validation::create(config_, options_, config_.validate.count(options_.global_batch()),
+                                 world_.rank(), &program_));
     QT_TRY(prove(validation_->options(), world_));
     program_.arena_bytes = std::max(program_.arena_bytes, validation_->program().arena_bytes);
   }
@@ -319,20 +325,18 @@ Status Run::prepare() {
       QT_ASSIGN(tensorboard_, TensorboardFile::open(config_.output.folder, start_.step));
     }
   }
-  QT_TRY(prepare_trace(config_, start_.step, reports_));
-  ledger_.emplace(
-      world_, options_.grid, program_, executor_->backend(),
-      TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
-                   std::min(config_.output.trace_steps,
-                            config_.train.steps - start_.step - config_.output.trace_first + 1)},
-      config_.output.summary_skip);
+  QT_TRY(prepare_trace(config_, start_.step, end(), reports_));
+  ledger_.emplace(world_, options_.grid, program_, executor_->backend(),
+                  TraceOptions{config_.output.trace, start_.step + config_.output.trace_first,
+                               std::min(config_.output.trace_steps,
+                                        end() - start_.step - config_.output.trace_first + 1)},
+                  config_.output.summary_skip);
   QT_ASSIGN(saver_, Saver::create(config_.output, options_.model, config_to_keep(config_, options_),
                                   *state_, *executor_, world_));
   if (reports_) {
     announce(options_, *state_, plan_, config_.batch.global > 0);
     if (!data_.about.empty()) log_info("{}", data_.about);
-    progress_.emplace(config_.train.steps, config_.output.log_every,
-                      static_cast<double>(plan_.arena_bytes));
+    progress_.emplace(end(), config_.output.log_every, static_cast<double>(plan_.arena_bytes));
   }
   result_.optimal_loss = data_.optimal_loss;
   return start_feeding();
@@ -344,13 +348,13 @@ Status Run::start_feeding() {
   order_ = SampleOrder(position_.samples, plan.global_batch(), left_out_);
   feeding_since_ = position_.step;
   fed_batches_ = 0;
-  const std::int64_t steps = config_.train.steps - position_.step;
+  const std::int64_t steps = end() - position_.step;
   const std::int64_t needed = steps > 0 ? order_.begin_of(steps - 1) + plan.global_batch() : 0;
   if (needed > data_.source->samples()) {
     return usage_error(
         "data.mixture is used up after {} samples, and {} steps take {}; lower train.steps, or "
         "raise epochs or until",
-        data_.source->samples(), config_.train.steps, needed);
+        data_.source->samples(), end(), needed);
   }
   batches_.emplace(
       *data_.source,
@@ -386,9 +390,9 @@ Status Run::feed_step() {
 Status Run::train_steps() {
   const double asked = now();
   if (out_of_patience()) return {};
-  if (start_.step < config_.train.steps) fed_ = feed_step();
+  if (start_.step < end()) fed_ = feed_step();
   waited_ = now() - asked;
-  while (position_.step < config_.train.steps) {
+  while (position_.step < end()) {
     const std::int64_t step = position_.step + 1;
     if (step == start_.step + 1 && agree_on_request(world_, false) == Request::kStop)
       return make_error(ErrorCode::kInterrupted, "stopped before step {}", step);
@@ -398,7 +402,7 @@ Status Run::train_steps() {
     QT_TRY(record(step));
 
     // Saves when due, at the end, and when any rank was asked to.
-    const bool last = step == config_.train.steps || out_of_patience();
+    const bool last = step == end() || out_of_patience();
     const bool best = config_.output.keep_best > 0 && validated_ && position_.best_step == step;
     const double hours = (now() - began_) / 3600;
     comparing();
@@ -437,7 +441,7 @@ Status Run::train_step(std::int64_t step) {
   // Where a device computes, the host hands over the next step's batch meanwhile; a failure to do
   // so is the next step's. On the CPU this one is over by now.
   const double started = now();
-  if (step < config_.train.steps) fed_ = feed_step();
+  if (step < end()) fed_ = feed_step();
   const double feeding = executor_->runs_beside_host() ? 0 : now() - started;
   watchdog_.activity().enter("running the step", false, Activity::Patience::kStep);
   QT_ASSIGN(StepResult outcome, finish_step(*executor_));
@@ -477,7 +481,7 @@ Status Run::train_step(std::int64_t step) {
   spikes_.note(outcome.loss, outcome.grad_norm);
   position_.recent = spikes_.recent();
   if (noise_) note_noise(outcome);
-  if (step > config_.train.steps - std::max<std::int64_t>(config_.train.steps / 10, 1)) {
+  if (step > end() - std::max<std::int64_t>(end() / 10, 1)) {
     tail_loss_ += outcome.loss;
     ++tail_steps_;
   }
@@ -569,8 +573,7 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
 Status Run::validate_step(std::int64_t step) {
   position_.validation.reset();
   validated_.reset();
-  if (!validation_ || (step % config_.validate.every != 0 && step != config_.train.steps))
-    return {};
+  if (!validation_ || (step % config_.validate.every != 0 && step != end())) return {};
   doing("validating");
   QT_ASSIGN(validated_, validation_->run(world_));
   const double loss = validated_->loss();

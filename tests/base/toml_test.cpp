@@ -79,6 +79,31 @@ TEST(Toml, Documents) {
   EXPECT_TRUE(parse_toml("", "f").value().empty());
 }
 
+TEST(Toml, TablesOnOneLineAreDottedKeys) {
+  const auto entries =
+      parse_toml(
+          "[s]\na.b = {log = [1, 2], when = \"x == '}'\"} # c\nc = { d = {e=true} , f.g = 2 }", "f")
+          .value();
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_EQ(entries[0].key, "a.b.log");
+  EXPECT_EQ(entries[0].value, TomlValue(std::vector<TomlScalar>{std::int64_t{1}, std::int64_t{2}}));
+  EXPECT_EQ(entries[1].key, "a.b.when");
+  EXPECT_EQ(entries[1].value, TomlValue(std::string("x == '}'")));
+  EXPECT_EQ(entries[1].line, 2);
+  EXPECT_EQ(entries[2].key, "c.d.e");
+  EXPECT_EQ(entries[3].key, "c.f.g");
+  EXPECT_EQ(entries[3].line, 3);
+  std::string deep = "x = ";
+  for (int i = 0; i < 100000; ++i) deep += "{x = ";
+  for (const std::string& bad :
+       {std::string("x = {}"), std::string("x = {a = 1"), std::string("x = {a = 1,}"),
+        std::string("x = {a = 1 b = 2}"), std::string("x = {a}"), std::string("x = {a = 1} 2"),
+        std::string("x = {a = 1, a = 2}"), std::string("x = {a = 1}\nx.a = 2"),
+        std::string("x = [{a = 1}]"), std::string("x = {a = 1,\nb = 2}"), deep}) {
+    EXPECT_FALSE(parse_toml("[s]\n" + bad, "f").ok()) << bad.substr(0, 40);
+  }
+}
+
 TEST(Toml, BadDocuments) {
   for (const char* text :
        {"[a", "[]", "[a]\n[a]", "[a]\nx=1\nx=2", "[[a]]", "[a.b]", "[=", "x", "x =", "x = 1 y = 2",

@@ -3,6 +3,7 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "tests/support/temporary_folder.h"
 #include "train/metrics.h"
 
@@ -62,6 +63,45 @@ TEST(Progress, LinesInALog) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
   EXPECT_EQ(text.find('\r'), std::string::npos);
   EXPECT_EQ(text.rfind("step 10/30  loss 5.0000  1000 tok/s", 0), 0U) << text;
+}
+
+TEST(Metrics, SpikesAndSmoothedValidationsSurviveAResume) {
+  const auto write = [](MetricsFile& file, std::int64_t from, std::int64_t to) {
+    for (std::int64_t step = from; step <= to; ++step) {
+      StepMetrics metrics;
+      metrics.step = step;
+      metrics.loss = step == 60 ? 9 : 4;
+      metrics.grad_norm = step == 70 ? 11 : 1;
+      metrics.seconds = 1;
+      ValidationResult validation;
+      validation.total = {step == 20 ? 5.0 : 6.0, 1, 1, 0};
+      const bool validates = step % 20 == 0;
+      ASSERT_TRUE(file.append(metrics, validates ? &validation : nullptr).ok());
+    }
+  };
+  const TemporaryFolder whole, parts;
+  {
+    auto file = MetricsFile::open(whole.path(), 0);
+    write(file.value(), 1, 80);
+  }
+  {
+    auto file = MetricsFile::open(parts.path(), 0);
+    write(file.value(), 1, 64);
+  }
+  auto again = MetricsFile::open(parts.path(), 55);
+  write(again.value(), 56, 80);
+  const std::string text = read_file(whole.path() / "metrics.jsonl").value();
+  EXPECT_EQ(read_file(parts.path() / "metrics.jsonl").value(), text);
+  // 5, then 5 + 0.3, then 5.3 + 0.3 * 0.7.
+  for (const char* part :
+       {"\"smoothed\":5.0}", "\"smoothed\":5.3}", "\"smoothed\":5.51}",
+        "\"spike\":\"loss 9 is 2.2 times", "\"spike\":\"gradient norm 11 is 11.0"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  std::size_t spikes = 0;
+  for (std::size_t at = text.find("\"spike\""); at != std::string::npos;
+       at = text.find("\"spike\"", at + 1))
+    ++spikes;
+  EXPECT_EQ(spikes, 2U);
 }
 
 }  // namespace

@@ -43,6 +43,42 @@ std::string bytes_of(const Path& path) {
   return read_file(path).value();
 }
 
+// A run that stops on its way has the schedule of its whole length, validates and saves where it
+// stops, and goes on to the same bytes as one in one piece.
+TEST(Stops, LeaveTheScheduleAsItIs) {
+  const TemporaryFolder folder;
+  const auto configured = [&](const char* name, std::int64_t stop) {
+    RunConfig config = small_run(folder.path() / name, 12);
+    config.schedule.kind = "wsd";
+    config.schedule.warmup_steps = 2;
+    config.schedule.decay_steps = 4;
+    config.validate.every = 12;
+    config.validate.sequences = 6;
+    config.train.stop_after = stop;
+    config.output.resume = true;
+    return config;
+  };
+  ASSERT_TRUE(train_alone(configured("whole", 0)).ok());
+  const auto stopped = train_alone(configured("parts", 7));
+  ASSERT_TRUE(stopped.ok()) << stopped.error().message;
+  EXPECT_EQ(stopped.value().steps, 7);
+  const auto half = metrics_of(folder.path() / "parts");
+  ASSERT_EQ(half.size(), 7u);
+  EXPECT_EQ(half.back().at("validation").at("sequences"), 6);
+  EXPECT_EQ(half.back().at("lr"), half[2].at("lr"));  // no decay yet
+  EXPECT_TRUE(train_alone(configured("parts", 7)).value().was_done);
+  ASSERT_TRUE(train_alone(configured("parts", 100)).ok());
+  const auto whole = metrics_of(folder.path() / "whole"),
+             parts = metrics_of(folder.path() / "parts");
+  ASSERT_EQ(parts.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i) {
+    for (const char* key : {"step", "loss", "lr", "grad_norm"})
+      EXPECT_EQ(whole[i].at(key), parts[i].at(key)) << key << " of step " << i + 1;
+  }
+  EXPECT_EQ(whole.back().at("validation").at("loss"), parts.back().at("validation").at("loss"));
+  EXPECT_LT(whole.back().at("lr"), half.back().at("lr"));
+}
+
 class TrainerTest
     : public ::testing::TestWithParam<std::tuple<const char*, const char*, double, const char*>> {};
 

@@ -20,7 +20,8 @@ constexpr std::size_t kMostPoints = 300;  // of a curve: more cannot be seen
 struct MetricsLine {
   double step = 0, loss = kUnknown, rate = kUnknown, norm = kUnknown, seconds = kUnknown,
          data_seconds = kUnknown, tokens_per_second = kUnknown, validation = kUnknown,
-         bits_per_byte = kUnknown;
+         bits_per_byte = kUnknown, smoothed = kUnknown;
+  std::string spike = {};
 };
 
 struct RunFiles {
@@ -57,9 +58,13 @@ Result<RunFiles> read_run(const Path& folder, const std::string& name) {
     const auto value = [&](const char* key) { return number_in(json.value(), key, kUnknown); };
     run.lines.push_back({step, value("loss"), value("lr"), value("grad_norm"), value("seconds"),
                          value("data_seconds"), value("tokens_per_second")});
+    if (const auto spike = json.value().find("spike");
+        spike != json.value().end() && spike->is_string())
+      run.lines.back().spike = spike->get<std::string>();
     const auto validation = json.value().find("validation");
     if (validation == json.value().end() || !validation->is_object()) continue;
     run.lines.back().validation = number_in(*validation, "loss", kUnknown);
+    run.lines.back().smoothed = number_in(*validation, "smoothed", kUnknown);
     run.lines.back().bits_per_byte = number_in(*validation, "bits_per_byte", kUnknown);
     if (validation->contains("languages")) run.languages = validation->at("languages");
   }
@@ -193,6 +198,21 @@ void add_languages(const std::vector<RunFiles>& runs, Page& page) {
   if (!table.rows.empty()) page.table(table);
 }
 
+// Steps whose loss or gradient norm jumped.
+void add_spikes(const std::vector<RunFiles>& runs, Page& page) {
+  PageTable table{{{"run"}, {"step", true}, {"spike"}}, {}};
+  for (const RunFiles& run : runs) {
+    for (const MetricsLine& line : run.lines) {
+      if (!line.spike.empty())
+        table.rows.push_back(
+            {{run.name}, {fmt::format("{:.0f}", line.step), line.step}, {line.spike}});
+    }
+  }
+  if (table.rows.empty()) return;
+  page.subsection(fmt::format("{} spike{}", table.rows.size(), table.rows.size() == 1 ? "" : "s"));
+  page.table(table, table.rows.size() > 12 ? "All of them" : "");
+}
+
 Breakdown breakdown_of(const StepAccount& account) {
   Breakdown rows;
   for (const AccountPart& part : parts_of(account)) rows.emplace_back(part.name, part.seconds);
@@ -298,9 +318,20 @@ Result<std::string> run_report(const std::vector<Path>& folders) {
             {.label = "loss"}, page);
   add_curve(runs, "Validation loss", "On text that is not trained on.", &MetricsLine::validation,
             {.label = "validation loss"}, page);
+  const auto validations = [](const RunFiles& run) {
+    return std::count_if(run.lines.begin(), run.lines.end(),
+                         [](const MetricsLine& line) { return std::isfinite(line.smoothed); });
+  };
+  if (std::any_of(runs.begin(), runs.end(),
+                  [&](const RunFiles& run) { return validations(run) >= 5; })) {
+    add_curve(runs, "Validation loss, smoothed",
+              "A running mean in which the newest validation weighs 0.3.", &MetricsLine::smoothed,
+              {.label = "validation loss"}, page);
+  }
   add_curve(runs, "Bits per byte", "Of the same text, comparable between tokenizers.",
             &MetricsLine::bits_per_byte, {.label = "bits per byte"}, page);
   add_languages(runs, page);
+  add_spikes(runs, page);
   add_curve(runs, "Learning rate", "", &MetricsLine::rate,
             {.label = "learning rate", .from_zero = true}, page);
   add_curve(runs, "Gradient norm", "Before clipping.", &MetricsLine::norm,

@@ -1,0 +1,33 @@
+// Which settings to try next: a pure function of the seed, the trial's number and what is known so
+// far, so that a search that was interrupted goes on as it would have.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lab/search/space.h"
+
+namespace quintet {
+
+// A trial, as far as it has come.
+struct TriedSettings {
+  Settings settings;
+  std::int64_t rung = -1;  // the highest that it finished; -1: none yet
+  double loss = 0;         // there; infinite: it could not be finished, and is worse than any
+};
+
+struct SamplerOptions {
+  std::string kind = "tpe";  // random, sobol, tpe
+  std::uint64_t seed = 1;
+  // tpe: trials before it models anything, which are Sobol's.
+  std::int64_t startup = 10;
+};
+
+// The settings of trial `trial` (from 0), others than any before; nothing where that cannot be had:
+// a small space that has been tried out.
+std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& options,
+                                std::int64_t trial, std::span<const TriedSettings> past);
+
+}  // namespace quintet

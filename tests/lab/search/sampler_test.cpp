@@ -1,0 +1,236 @@
+// Where trials are put: Sobol's sequence against known points, ranges, and the Parzen estimator on
+// functions whose best is known.
+#include "lab/search/sampler.h"
+
+#include <cmath>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "lab/search/sobol.h"
+#include "lab/search/tpe.h"
+
+namespace quintet {
+namespace {
+
+using Kind = SearchParameter::Kind;
+
+SearchParameter real_parameter(const std::string& key, double low, double high, bool log = false) {
+  return {key, Kind::kReal, log, low, high};
+}
+SearchParameter integer_parameter(const std::string& key, double low, double high,
+                                  bool log = false) {
+  return {key, Kind::kInteger, log, low, high};
+}
+SearchParameter choice_parameter(const std::string& key, std::vector<TomlScalar> choices) {
+  return {key, Kind::kChoice, false, 0, 0, std::move(choices)};
+}
+
+TEST(Sobol, FirstPointsAreJoeAndKuos) {
+  // scipy 1.17, qmc.Sobol(6, scramble=False)
+  const double expected[8][6] = {{0, 0, 0, 0, 0, 0},
+                                 {0.5, 0.5, 0.5, 0.5, 0.5, 0.5},
+                                 {0.75, 0.25, 0.25, 0.25, 0.75, 0.75},
+                                 {0.25, 0.75, 0.75, 0.75, 0.25, 0.25},
+                                 {0.375, 0.375, 0.625, 0.875, 0.375, 0.125},
+                                 {0.875, 0.875, 0.125, 0.375, 0.875, 0.625},
+                                 {0.625, 0.125, 0.875, 0.625, 0.625, 0.875},
+                                 {0.125, 0.625, 0.375, 0.125, 0.125, 0.375}};
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    for (std::size_t d = 0; d < 6; ++d) EXPECT_EQ(sobol(i, d) * 0x1p-32, expected[i][d]) << i << d;
+  }
+}
+
+TEST(Sobol, AllDimensionsHaveKnownPoints) {
+  // The same source, points 21 and 31 in 32 dimensions, in units of 1/64 and 1/1024.
+  const std::uint32_t at_21[] = {62, 38, 22, 50, 42, 22, 26, 46, 6,  2,  30, 34, 18, 34, 46, 26,
+                                 10, 62, 42, 42, 6,  18, 30, 62, 58, 18, 50, 62, 38, 62, 34, 62};
+  const std::uint32_t at_31[] = {32,  544, 928, 992, 992, 800, 352, 544, 160, 608, 32,
+                                 352, 992, 224, 672, 864, 224, 416, 608, 736, 416, 224,
+                                 32,  288, 864, 608, 96,  32,  416, 800, 736, 416};
+  for (std::size_t d = 0; d < kSobolDimensions; ++d) {
+    EXPECT_EQ(sobol(21, d) >> 26, at_21[d]) << d;
+    EXPECT_EQ(sobol(31, d) >> 22, at_31[d]) << d;
+  }
+}
+
+TEST(Sobol, EveryDyadicIntervalHasItsPoint) {
+  constexpr std::uint32_t kPoints = 256;
+  for (const std::uint64_t seed : {1u, 2u}) {
+    std::vector<std::set<int>> cells(kSobolDimensions);
+    for (std::uint32_t i = 0; i < kPoints; ++i) {
+      const auto point = shifted_sobol(seed, i, kSobolDimensions);
+      for (std::size_t d = 0; d < kSobolDimensions; ++d)
+        cells[d].insert(static_cast<int>(point[d] * kPoints));
+    }
+    for (const auto& found : cells) EXPECT_EQ(found.size(), kPoints);
+  }
+  EXPECT_NE(shifted_sobol(1, 5, 4), shifted_sobol(2, 5, 4));
+}
+
+TEST(Ranges, ValuesAndCellsAreEachOthersInverse) {
+  for (const SearchParameter& parameter :
+       {integer_parameter("a", 1, 64, true), integer_parameter("a", -3, 9),
+        choice_parameter("a", {std::int64_t{1}, std::int64_t{4}, std::int64_t{16}}),
+        choice_parameter("a", {std::string("x"), std::string("y")})}) {
+    double end = 0;
+    for (std::int64_t level = 0; level < parameter.levels(); ++level) {
+      const TomlScalar value = parameter.kind == Kind::kChoice
+                                   ? parameter.choices[static_cast<std::size_t>(level)]
+                                   : TomlScalar(static_cast<std::int64_t>(parameter.low) + level);
+      const UnitCell cell = parameter.cell_of(value);
+      EXPECT_NEAR(cell.low, end, 1e-12);
+      EXPECT_GT(cell.high, cell.low);
+      EXPECT_EQ(parameter.value_at(cell.middle()), value);
+      end = cell.high;
+    }
+    EXPECT_NEAR(end, 1, 1e-12);
+  }
+  // A logarithmic integer has as much room from 1 to 2 as from 32 to 64, about.
+  const SearchParameter octaves = integer_parameter("a", 1, 64, true);
+  EXPECT_NEAR(octaves.cell_of(std::int64_t{1}).high - octaves.cell_of(std::int64_t{1}).low,
+              std::log(3.0) / std::log(129.0), 1e-12);
+  const SearchParameter rate = real_parameter("a", 1e-5, 1e-1, true);
+  EXPECT_EQ(rate.value_at(0.5), TomlScalar(1e-3));
+  EXPECT_EQ(rate.value_at(0), TomlScalar(1e-5));
+  EXPECT_NEAR(rate.cell_of(1e-2).low, 0.75, 1e-9);
+  EXPECT_EQ(real_parameter("a", 0, 0.3).value_at(0.5), TomlScalar(0.15));
+  EXPECT_TRUE(choice_parameter("a", {1.0, 2.0}).ordered());
+  EXPECT_FALSE(choice_parameter("a", {2.0, 1.0}).ordered());
+  EXPECT_FALSE(choice_parameter("a", {std::string("b"), std::string("a")}).ordered());
+}
+
+// A space with every kind of range, and one that counts only with one choice.
+SearchSpace mixed_space() {
+  std::vector<SearchParameter> all = {
+      choice_parameter("optimizer.name", {std::string("adamw"), std::string("adafactor")}),
+      real_parameter("schedule.peak", 1e-5, 1, true),
+      integer_parameter("schedule.warmup_steps", 1, 1000, true),
+      real_parameter("optimizer.beta2", 0.9, 0.999)};
+  const Settings known = {{"optimizer.name", std::string("adamw")}};
+  all[3].when = RowCondition::parse("optimizer.name == 'adamw'", known, "here").value();
+  return SearchSpace(all, {});
+}
+
+// Best, 0, with adamw, peak 3e-3, warm-up 100 and beta2 0.98.
+double bowl(const Settings& settings) {
+  const auto off = [&](const char* key, double best, double per) {
+    return std::log(search_number(settings.at(key)) / best) / per;
+  };
+  double loss = std::pow(off("schedule.peak", 3e-3, 3), 2) +
+                0.3 * std::pow(off("schedule.warmup_steps", 100, 2), 2);
+  if (settings.count("optimizer.beta2") == 0) return loss + 0.5;
+  return loss + std::pow((search_number(settings.at("optimizer.beta2")) - 0.98) / 0.05, 2);
+}
+
+double best_found(const SearchSpace& space, const std::string& kind, std::uint64_t seed,
+                  std::int64_t trials) {
+  std::vector<TriedSettings> past;
+  double best = 1e9;
+  for (std::int64_t t = 0; t < trials; ++t) {
+    const auto settings = propose(space, {kind, seed, 10}, t, past);
+    EXPECT_TRUE(settings.has_value());
+    past.push_back({*settings, 0, bowl(*settings)});
+    best = std::min(best, past.back().loss);
+  }
+  return best;
+}
+
+TEST(Samplers, StayInTheirRangesAndKeepConditions) {
+  const SearchSpace space = mixed_space();
+  for (const char* kind : {"random", "sobol", "tpe"}) {
+    std::vector<TriedSettings> past;
+    std::set<std::string> names;
+    for (std::int64_t t = 0; t < 60; ++t) {
+      const auto settings = propose(space, {kind, 7, 10}, t, past);
+      ASSERT_TRUE(settings.has_value());
+      EXPECT_EQ(settings, propose(space, {kind, 7, 10}, t, past)) << "not a pure function";
+      const double peak = search_number(settings->at("schedule.peak"));
+      EXPECT_TRUE(peak >= 1e-5 && peak <= 1);
+      const auto warmup = std::get<std::int64_t>(settings->at("schedule.warmup_steps"));
+      EXPECT_TRUE(warmup >= 1 && warmup <= 1000);
+      const auto name = std::get<std::string>(settings->at("optimizer.name"));
+      EXPECT_EQ(settings->count("optimizer.beta2"), name == "adamw" ? 1u : 0u);
+      names.insert(name);
+      past.push_back({*settings, 0, bowl(*settings)});
+    }
+    EXPECT_EQ(names.size(), 2u) << kind;
+  }
+}
+
+TEST(Samplers, TryASmallSpaceOutAndEnd) {
+  const SearchSpace space(
+      {choice_parameter("a.x", {std::int64_t{1}, std::int64_t{2}}), integer_parameter("a.y", 1, 3)},
+      {});
+  EXPECT_EQ(space.combinations(), 6);
+  for (const char* kind : {"random", "sobol", "tpe"}) {
+    std::vector<TriedSettings> past;
+    std::set<Settings> seen;
+    for (std::int64_t t = 0; t < 6; ++t) {
+      const auto settings = propose(space, {kind, 3, 2}, t, past);
+      ASSERT_TRUE(settings.has_value()) << kind << t;
+      EXPECT_TRUE(seen.insert(*settings).second) << "tried twice";
+      past.push_back({*settings, 0, static_cast<double>(t)});
+    }
+    EXPECT_FALSE(propose(space, {kind, 3, 2}, 6, past).has_value());
+  }
+}
+
+TEST(Parzen, OrdersWhatIsKnown) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<TriedSettings> past = {{{}, 0, 5.0}, {{}, -1, 0.0}, {{}, 1, 7.0},
+                                           {{}, 0, inf}, {{}, 0, 4.0},  {{}, 1, 6.0}};
+  // Who came further first; then by loss; then what failed; then what runs.
+  EXPECT_EQ(order_of(past), (std::vector<std::size_t>{5, 2, 4, 0, 3, 1}));
+  EXPECT_EQ(good_count(0), 0u);
+  EXPECT_EQ(good_count(1), 1u);
+  EXPECT_EQ(good_count(12), 3u);
+  EXPECT_EQ(good_count(100000), 25u);
+}
+
+TEST(Parzen, CandidatesGatherWhereTrialsWereGood) {
+  // Good trials at 0.2 of the range, bad ones everywhere else.
+  const SearchSpace space({real_parameter("a.x", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (int i = 0; i < 40; ++i) {
+    const double x = (i + 0.5) / 40;
+    past.push_back({{{"a.x", x}}, 0, std::abs(x - 0.2)});
+  }
+  PhiloxSequence random(1, 1);
+  const auto candidates = tpe_candidates(space, past, random);
+  EXPECT_NEAR(search_number(candidates.front().at("a.x")), 0.2, 0.08);
+  // The last of them is less promising than the first.
+  EXPECT_GT(std::abs(search_number(candidates.back().at("a.x")) - 0.2),
+            std::abs(search_number(candidates.front().at("a.x")) - 0.2));
+}
+
+TEST(Parzen, RunningTrialsAreAvoided) {
+  // Without a liar the best place is proposed again and again; with it proposals spread.
+  const SearchSpace space({real_parameter("a.x", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (int i = 0; i < 20; ++i) {
+    const double x = (i + 0.5) / 20;
+    past.push_back({{{"a.x", x}}, 0, std::abs(x - 0.5)});
+  }
+  std::vector<TriedSettings> lied = past;
+  for (int i = 0; i < 12; ++i) lied.push_back({{{"a.x", 0.5 + 0.001 * i}}, -1, 0});
+  double honest = 0, wary = 0;
+  for (std::int64_t t = 20; t < 60; ++t) {
+    honest += std::abs(search_number(propose(space, {"tpe", 1, 10}, t, past)->at("a.x")) - 0.5);
+    wary += std::abs(search_number(propose(space, {"tpe", 1, 10}, t, lied)->at("a.x")) - 0.5);
+  }
+  EXPECT_GT(wary, 1.5 * honest);
+}
+
+TEST(Parzen, FindsABowlsBottomSoonerThanChance) {
+  const SearchSpace space = mixed_space();
+  double tpe = 0, random = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    tpe += best_found(space, "tpe", seed, 60) / 20;
+    random += best_found(space, "random", seed, 60) / 20;
+  }
+  EXPECT_LT(tpe, 0.5 * random) << tpe << " against " << random;
+}
+
+}  // namespace
+}  // namespace quintet
