@@ -16,7 +16,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -88,15 +87,24 @@ std::uint64_t write_texts(const Path& folder, double gigabytes) {
   return bytes + lines.size();
 }
 
-// Memory of a process that is no file's, in KiB; 0 when it is over.
-std::int64_t own_memory(pid_t process) {
+// In KiB: memory that is no file's, now; and all that was there at once so far, mapped files
+// included.
+struct ProcessMemory {
+  std::int64_t own = 0, peak = 0;
+};
+
+// Nothing before the process has become the program it is to run, when it still has our memory, and
+// when it is over.
+ProcessMemory memory_of(pid_t process) {
+  ProcessMemory memory;
   std::ifstream file(fmt::format("/proc/{}/status", process));
-  std::string word;
-  std::int64_t kilobytes = 0;
+  std::string word, name;
   while (file >> word) {
-    if (word == "RssAnon:" && file >> kilobytes) return kilobytes;
+    if (word == "Name:") file >> name;
+    if (word == "RssAnon:") file >> memory.own;
+    if (word == "VmHWM:") file >> memory.peak;
   }
-  return 0;
+  return name == "memory_bench" ? ProcessMemory{} : memory;
 }
 
 void run(const std::string& what, std::vector<std::string> arguments) {
@@ -112,11 +120,11 @@ void run(const std::string& what, std::vector<std::string> arguments) {
     ::_exit(127);
   }
   int status = 0;
-  rusage usage{};
-  std::int64_t own = 0;
+  ProcessMemory most;
   pid_t ended = 0;
-  while (child > 0 && (ended = ::wait4(child, &status, WNOHANG, &usage)) == 0) {
-    own = std::max(own, own_memory(child));
+  while (child > 0 && (ended = ::waitpid(child, &status, WNOHANG)) == 0) {
+    const ProcessMemory now = memory_of(child);
+    most = {std::max(most.own, now.own), std::max(most.peak, now.peak)};
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   if (ended != child || status != 0) {
@@ -124,7 +132,7 @@ void run(const std::string& what, std::vector<std::string> arguments) {
     std::exit(1);
   }
   fmt::print("{:<28} {:>6.0f} s   own {:>6} MiB   with mapped files {:>6} MiB\n", what,
-             watch.elapsed().wall, own / 1024, usage.ru_maxrss / 1024);
+             watch.elapsed().wall, most.own / 1024, most.peak / 1024);
   std::fflush(stdout);
 }
 

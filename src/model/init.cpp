@@ -27,7 +27,7 @@ void normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t block, doub
 void initial_values(const Weight& weight, std::uint64_t seed, std::int64_t first,
                     std::span<float> values) {
   if (weight.init_std == 0) {
-    std::fill(values.begin(), values.end(), 1.0f);
+    std::fill(values.begin(), values.end(), static_cast<float>(weight.init_value));
     return;
   }
   const std::uint64_t stream = stream_of(weight.name);

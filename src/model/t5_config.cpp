@@ -248,6 +248,7 @@ Status validate(const T5Config& c) {
   };
   QT_TRY(within("vocab_size", c.vocab_size, 2, 1 << 24));
   QT_TRY(within("d_model", c.d_model, 1, 1 << 17));
+  QT_TRY(within("base_width", c.base_width, 0, 1 << 17));
   QT_TRY(within("d_kv", c.d_kv, 1, 1024));
   QT_TRY(within("num_heads", c.num_heads, 1, 1024));
   QT_TRY(within("d_ff", c.d_ff, 1, 1 << 20));

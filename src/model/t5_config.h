@@ -28,6 +28,9 @@ struct T5Config {
   bool tied_head =
       false;  // the head is the embedding, and the decoder's output is scaled by d_model^-1/2
   std::int64_t pad_id = 0, eos_id = 1, decoder_start_id = 0;
+  // How it is trained, not what it computes (width.h): the width at which learning rates were
+  // chosen; 0: they are not carried over. No part of config.json.
+  std::int64_t base_width = 0;
 
   std::int64_t inner() const { return num_heads * d_kv; }
   std::int64_t parameters() const;

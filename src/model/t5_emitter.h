@@ -17,6 +17,7 @@
 
 #include "base/philox.h"
 #include "model/t5.h"
+#include "model/width.h"
 #include "program/builder.h"
 #include "program/ops/attention.h"
 #include "program/ops/embedding.h"
@@ -92,6 +93,7 @@ class T5Emitter {
       : program_(program),
         b_(program),
         config_(config),
+        width_(config),
         shape_(shape),
         options_(options),
         cut_(cut),
@@ -190,24 +192,25 @@ class T5Emitter {
   std::vector<WeightGroup> attention_groups(const std::string& prefix, bool cross) const {
     const std::int64_t d = config_.d_model, inner = config_.inner();
     const double dd = static_cast<double>(d);
-    const Weight q = split_rows(prefix + ".q.weight", {inner, d},
-                                1 / std::sqrt(dd * static_cast<double>(config_.d_kv)));
-    const Weight k = split_rows(prefix + ".k.weight", {inner, d}, 1 / std::sqrt(dd));
-    const Weight v = split_rows(prefix + ".v.weight", {inner, d}, 1 / std::sqrt(dd));
-    const Weight o =
-        split_cols(prefix + ".o.weight", {d, inner}, 1 / std::sqrt(static_cast<double>(inner)));
+    const Weight q = width_.hidden(split_rows(
+        prefix + ".q.weight", {inner, d}, 1 / std::sqrt(dd * static_cast<double>(config_.d_kv))));
+    const Weight k = width_.hidden(split_rows(prefix + ".k.weight", {inner, d}, 1 / std::sqrt(dd)));
+    const Weight v = width_.hidden(split_rows(prefix + ".v.weight", {inner, d}, 1 / std::sqrt(dd)));
+    const Weight o = width_.hidden(
+        split_cols(prefix + ".o.weight", {d, inner}, 1 / std::sqrt(static_cast<double>(inner))));
     if (cross) return {{q}, {k, v}, {o}};
     return {{q, k, v}, {o}};
   }
   std::vector<WeightGroup> feed_forward_groups(const std::string& prefix) const {
     const std::int64_t d = config_.d_model, f = config_.d_ff;
     const double in_std = 1 / std::sqrt(static_cast<double>(d));
-    const Weight out =
-        split_cols(prefix + ".wo.weight", {d, f}, 1 / std::sqrt(static_cast<double>(f)));
-    if (!config_.gated) return {{split_rows(prefix + ".wi.weight", {f, d}, in_std)}, {out}};
-    return {{split_rows(prefix + ".wi_0.weight", {f, d}, in_std),
-             split_rows(prefix + ".wi_1.weight", {f, d}, in_std)},
-            {out}};
+    const auto in = [&](const char* name) {
+      return width_.hidden(split_rows(prefix + name, {f, d}, in_std));
+    };
+    const Weight out = width_.hidden(
+        split_cols(prefix + ".wo.weight", {d, f}, 1 / std::sqrt(static_cast<double>(f))));
+    if (!config_.gated) return {{in(".wi.weight")}, {out}};
+    return {{in(".wi_0.weight"), in(".wi_1.weight")}, {out}};
   }
   static void append(std::vector<WeightGroup>& to, std::vector<WeightGroup> from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -337,11 +340,11 @@ class T5Emitter {
   }
 
   TensorId bias_table(const std::string& stack, std::int32_t chunk) {
-    begin(stack + ".bias",
-          {{split_cols(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                       {config_.relative_buckets, config_.num_heads},
-                       1 / std::sqrt(static_cast<double>(config_.d_model)))}},
-          chunk);
+    begin(
+        stack + ".bias",
+        {{split_cols(stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                     {config_.relative_buckets, config_.num_heads}, 1 / std::sqrt(width_.base()))}},
+        chunk);
     return weights_[0];
   }
 
@@ -403,10 +406,11 @@ class T5Emitter {
 
   void emit_head(TensorId y, TensorId table) {
     const Weight embedding = program_.units.front().weights.front();
-    std::vector<WeightGroup> groups = {norm_weight("decoder.final_layer_norm.weight")};
+    std::vector<WeightGroup> groups = {
+        {width_.output(norm_weight("decoder.final_layer_norm.weight").front())}};
     if (!config_.tied_head) {
-      groups.push_back(
-          vocabulary_weight("lm_head.weight", 1 / std::sqrt(static_cast<double>(config_.d_model))));
+      const double deviation = 1 / std::sqrt(static_cast<double>(config_.d_model));
+      groups.push_back({width_.output(vocabulary_weight("lm_head.weight", deviation).front())});
     }
     begin("head", std::move(groups), cut_.head);
     y = drop(norm(y, weights_[0], "decoder.out"), "decoder.final_dropout", config_.d_model);
@@ -451,6 +455,7 @@ class T5Emitter {
   Program& program_;
   Builder b_;
   const T5Config& config_;
+  const WidthRules width_;
   const BatchShape& shape_;
   const ModelOptions& options_;
   const StageCut& cut_;

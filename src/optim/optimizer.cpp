@@ -170,30 +170,40 @@ class UpdateEmitter {
                      {program_.io.grad_norm, kCreate})[update_scale::kScale];
   }
 
-  // A shard in runs of one decay each, none longer than `most`. What lies between two weights is
-  // zero and goes with the one before.
-  struct DecayRun {
-    std::int64_t first = 0, count = 0;
-    float decay = 0;
+  // How a weight is updated otherwise than its neighbours.
+  struct Rule {
+    float decay = 0, rate_scale = 1;
+    bool operator==(const Rule&) const = default;
   };
-  float decay_of(const ShardPiece& piece) const {
+  Rule rule_of(const ShardPiece& piece) const {
     const Weight& weight = program_.units[index(piece.unit)].weights[index(piece.weight)];
-    return static_cast<float>(decay_.of(weight.name));
+    // Where rates are multiplied with the weight's root mean square, that has a part of what the
+    // width asks of the rate, and decay, which is not to depend on the width, would have it, too.
+    const bool relative = config_.name == "adafactor" && config_.scale_parameter;
+    const double has = relative ? weight.relative_size : 1;
+    return {static_cast<float>(decay_.of(weight.name) / has),
+            static_cast<float>(weight.rate_scale / has)};
   }
-  std::vector<DecayRun> decay_runs(const Shard& shard, std::int64_t most) const {
-    std::vector<DecayRun> whole = {{0, shard.size, static_cast<float>(config_.weight_decay)}};
+  // A shard in runs of one rule each, none longer than `most`. What lies between two weights is
+  // zero and goes with the one before.
+  struct RuleRun {
+    std::int64_t first = 0, count = 0;
+    Rule rule;
+  };
+  std::vector<RuleRun> rule_runs(const Shard& shard, std::int64_t most) const {
+    std::vector<RuleRun> whole = {{0, shard.size, {static_cast<float>(config_.weight_decay), 1}}};
     for (std::size_t i = 0; i < shard.pieces.size(); ++i) {
       const ShardPiece& piece = shard.pieces[i];
-      const float decay = decay_of(piece);
-      if (i == 0) whole.back().decay = decay;
-      if (decay == whole.back().decay) continue;
+      const Rule rule = rule_of(piece);
+      if (i == 0) whole.back().rule = rule;
+      if (rule == whole.back().rule) continue;
       whole.back().count = piece.offset - whole.back().first;
-      whole.push_back({piece.offset, shard.size - piece.offset, decay});
+      whole.push_back({piece.offset, shard.size - piece.offset, rule});
     }
-    std::vector<DecayRun> runs;
-    for (const DecayRun& run : whole) {
+    std::vector<RuleRun> runs;
+    for (const RuleRun& run : whole) {
       for (std::int64_t at = 0; at < run.count; at += most)
-        runs.push_back({run.first + at, std::min(most, run.count - at), run.decay});
+        runs.push_back({run.first + at, std::min(most, run.count - at), run.rule});
     }
     return runs;
   }
@@ -205,8 +215,9 @@ class UpdateEmitter {
     const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
     shard.state = {m, v};
     const std::int64_t most = config_.offload > 0 ? kOffloadedPiece : shard.size;
-    for (const auto& [first, count, decay] : decay_runs(shard, most)) {
-      attrs.weight_decay = decay;
+    for (const auto& [first, count, rule] : rule_runs(shard, most)) {
+      attrs.weight_decay = rule.decay;
+      attrs.rate_scale = rule.rate_scale;
       const auto piece = [&, begin = first, size = count](TensorId t) {
         if (t == kNone || size == shard.size) return t;
         return program_.add_view(program_.tensor(t).name, t,
@@ -244,7 +255,9 @@ class UpdateEmitter {
       segment.part_rows = weight.rows;
       segment.part_cols = weight.cols;
       segment.counted = weight.split || program_.place.tp == 0;
-      segment.weight_decay = decay_of(whole);
+      const Rule rule = rule_of(whole);
+      segment.weight_decay = rule.decay;
+      segment.rate_scale = rule.rate_scale;
       segment.state = state_size;
       state_size += segment.state_size();
       for (const ShardPiece& piece : shard.pieces) {

@@ -158,7 +158,7 @@ void remove_unused_tensors(Program& program) {
     StepIo& io = program.io;
     for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.source_segments,
                         &io.target_segments, &io.token_losses, &io.target_ids, &io.labels, &io.step,
-                        &io.learning_rate, &io.limits, &io.loss, &io.grad_norm}) {
+                        &io.learning_rate, &io.limits, &io.loss, &io.grad_norm, &io.micro_square}) {
       visit(*t);
     }
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -27,9 +28,10 @@ Op make_op(OpKind kind, Attrs attrs, std::vector<TensorId> inputs, std::vector<T
 
 class ZeroPass {
  public:
-  ZeroPass(Program& program, const Grid& grid, const LayoutConfig& layout)
+  ZeroPass(Program& program, const Grid& grid, const LayoutConfig& layout, bool measures)
       : program_(program),
         layout_(layout),
+        measures_(measures),
         stage_(program.place.dp_size > 1 ? layout.zero : 0),
         rewriter_(program) {
     const Place& place = program.place;
@@ -62,11 +64,16 @@ class ZeroPass {
       }
     }
     loss_group_ = program.group_of("dp-pp", grid.ranks_along(place, true, false, true));
+    QT_CHECK(!measures || grid.pp == 1, "the noise scale in a pipeline");
+    std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
+    std::iota(world.begin(), world.end(), 0);
+    if (measures) world_group_ = program.group_of("world", world);
   }
 
   void run() {
     find_segments();
     buckets_ = make_buckets(program_, parts_, layout_);
+    if (measures_) make_room_for_squares();
     for (const Bucket& bucket : buckets_) {
       Shard shard = describe(bucket);
       if (stage_ == 3 && bucket.parts > 1) gather_where_used(bucket, shard);
@@ -78,6 +85,7 @@ class ZeroPass {
     }
     sum_label_count();
     sum_loss();
+    if (measures_) sum_squares();
     rewriter_.apply();
   }
 
@@ -242,6 +250,7 @@ class ZeroPass {
     for (const std::vector<std::size_t>* list : order) {
       TensorId whole = bucket.grads;
       if (each_micro_batch) whole = own_gradient(bucket, *list);
+      if (measures_) measure(bucket, whole, *list);
       reduce(bucket, shard, whole, list->back(), first);
       first = false;
     }
@@ -349,6 +358,84 @@ class ZeroPass {
     return runs;
   }
 
+  // --- The noise scale
+  // -------------------------------------------------------------------------------------
+
+  // Elements of a bucket's gradient that follow each other; `common`: tensor-parallel ranks each
+  // have a part of their sum.
+  struct MeasuredRun {
+    std::int64_t begin = 0, end = 0;
+    bool common = false;
+  };
+  std::vector<MeasuredRun> measured_runs(const Bucket& bucket) const {
+    std::vector<MeasuredRun> runs;
+    for (const ShardPiece& piece : pieces_of(program_, bucket, 0, bucket.size)) {
+      const Weight& weight = program_.units[index(piece.unit)].weights[index(piece.weight)];
+      const bool common = tp_group_ >= 0 && !weight.split;
+      const std::int64_t end = piece.offset + piece.count;
+      if (!runs.empty() && runs.back().end == piece.offset && runs.back().common == common) {
+        runs.back().end = end;
+      } else {
+        runs.push_back({piece.offset, end, common});
+      }
+    }
+    return runs;
+  }
+
+  void make_room_for_squares() {
+    std::int64_t count = 0;
+    for (const Bucket& bucket : buckets_) count += std::ssize(measured_runs(bucket));
+    squares_ = program_.add_tensor(
+        Tensor{"micro_squares", Shape{count}, DType::kF32, Storage::kActivation});
+  }
+
+  // The squared norm of a bucket's gradient when the first micro-batch has written it and no other
+  // has added to it; `writers` are those of all micro-batches, or of one.
+  void measure(const Bucket& bucket, TensorId whole, const std::vector<std::size_t>& writers) {
+    const auto last = std::find_if(writers.rbegin(), writers.rend(), [&](std::size_t i) {
+      return program_.ops[i].tag.micro_batch == 0;
+    });
+    if (last == writers.rend()) return;
+    const Tag from = program_.ops[*last].tag;
+    const DType dtype = program_.tensor(whole).dtype;
+    const auto insert = [&](OpKind kind, Attrs attrs, std::vector<TensorId> inputs, TensorId output,
+                            Stream stream, Tag tag) {
+      rewriter_.insert(*last + 1,
+                       make_op(kind, std::move(attrs), std::move(inputs), {output}, stream, tag));
+    };
+    for (const auto& [begin, end, common] : measured_runs(bucket)) {
+      const Shape shape{end - begin};
+      TensorId run =
+          program_.add_view(bucket.name + ".micro", whole, begin * size_of(dtype), Shape(shape));
+      const TensorId square =
+          program_.add_view(bucket.name + ".micro_square", squares_, 4 * measured_++, Shape{1});
+      if (common) {
+        const TensorId sum = program_.add_tensor(
+            Tensor{bucket.name + ".micro_sum", Shape(shape), dtype, Storage::kComm});
+        insert(OpKind::kAllReduce, over(tp_group_), {run}, sum, Stream::kTensorComm,
+               tag(Phase::kBackward, Method::kTensor, from.unit, from.micro_batch));
+        run = sum;
+      }
+      if (common && program_.place.tp != 0) {
+        insert(OpKind::kZero, NoAttrs{}, {}, square, Stream::kCompute, from);  // the first counts
+      } else {
+        insert(OpKind::kSquaredNorm, NoAttrs{}, {run}, square, Stream::kCompute, from);
+      }
+    }
+  }
+
+  void sum_squares() {
+    const TensorId total = program_.io.micro_square =
+        program_.add_tensor(Tensor{"micro_square", Shape{1}, DType::kF32, Storage::kIo});
+    rewriter_.insert(rewriter_.end(),
+                     make_op(OpKind::kSum, NoAttrs{}, {squares_}, {total}, Stream::kCompute,
+                             tag(Phase::kUpdate, Method::kCompute)));
+    if (world_group_ < 0) return;
+    rewriter_.insert(rewriter_.end(),
+                     make_op(OpKind::kAllReduce, over(world_group_), {total}, {total},
+                             Stream::kDataComm, tag(Phase::kUpdate, Method::kData)));
+  }
+
   // --- The loss
   // -------------------------------------------------------------------------------------
 
@@ -381,11 +468,14 @@ class ZeroPass {
 
   Program& program_;
   const LayoutConfig& layout_;
+  const bool measures_;  // the noise scale
   const std::int64_t stage_;
   Rewriter rewriter_;
   std::int32_t parts_ = 1, part_ = 0, replica_ = 0;
   std::int32_t dp_group_ = -1, shard_group_ = -1, replica_group_ = -1, tp_group_ = -1,
-               loss_group_ = -1;
+               loss_group_ = -1, world_group_ = -1;
+  TensorId squares_ = kNone;  // of measured runs, and how many there are so far
+  std::int64_t measured_ = 0;
   std::vector<std::int32_t> tp_ranks_, pp_ranks_, copy_ranks_;
   std::vector<std::int32_t> segment_of_;  // by op: the segment it is in, or the one before it
   std::vector<std::size_t> segment_begin_;
@@ -394,8 +484,8 @@ class ZeroPass {
 
 }  // namespace
 
-void zero(Program& program, const Grid& grid, const LayoutConfig& layout) {
-  ZeroPass(program, grid, layout).run();
+void zero(Program& program, const Grid& grid, const LayoutConfig& layout, bool measure_noise) {
+  ZeroPass(program, grid, layout, measure_noise).run();
 }
 
 void gather_updated_parameters(Program& program) {

@@ -21,7 +21,10 @@
 namespace quintet {
 
 // On the program of a step before its update. Inserts the collectives and fills Program::shards.
-void zero(Program& program, const Grid& grid, const LayoutConfig& layout);
+// `measure_noise`: also what the gradient noise scale needs beside the norm of the whole gradient,
+// io.micro_square; not in a pipeline, where stages have parts of one gradient.
+void zero(Program& program, const Grid& grid, const LayoutConfig& layout,
+          bool measure_noise = false);
 
 // On the program with its update: gathers parameters that are kept whole but were updated in parts.
 void gather_updated_parameters(Program& program);

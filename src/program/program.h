@@ -19,7 +19,11 @@ namespace quintet {
 struct Weight {
   std::string name;
   Shape shape;          // of the whole weight
-  double init_std = 0;  // initial values are N(0, init_std); 0 means all ones
+  double init_std = 0;  // initial values are N(0, init_std); 0: all are init_value
+  double init_value = 1;
+  // What the model's width makes of it (model/width.h): a factor of its learning rate, and its
+  // initial size relative to that at the base width.
+  double rate_scale = 1, relative_size = 1;
 
   // Rows [row0, row0 + rows) and columns [col0, col0 + cols) of the whole.
   std::int64_t row0 = 0, rows = 0, col0 = 0, cols = 0;
@@ -100,7 +104,10 @@ struct StepIo {
 
   TensorId loss =
       kNone;  // f32 [2]: cross-entropy, z-loss; means over the counted labels of the step
-  TensorId grad_norm = kNone;     // f32 [1], before clipping
+  TensorId grad_norm = kNone;  // f32 [1], before clipping
+  // f32 [1]: the squared norm of what the first micro-batch adds to the gradient, summed over the
+  // data-parallel ranks; where it is measured
+  TensorId micro_square = kNone;
   TensorId token_losses = kNone;  // f32 [b, t], each micro-batch its own; of validation
 };
 

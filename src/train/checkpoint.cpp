@@ -97,6 +97,16 @@ bool read_spikes(const Json& json, RunPosition& position) {
   return true;
 }
 
+// Likewise of the noise scale.
+bool read_noise(const Json& json, NoiseAverages& noise) {
+  if (!json.contains("noise")) return true;
+  if (!json["noise"].is_object()) return false;
+  noise = {number_in(json["noise"], "trace", NAN), number_in(json["noise"], "square", NAN),
+           number_in(json["noise"], "weight", NAN)};
+  return std::isfinite(noise.trace) && std::isfinite(noise.square) && noise.weight >= 0 &&
+         noise.weight <= 1;
+}
+
 Status check_blocks(TensorFiles& files, const CheckpointManifest& manifest) {
   std::map<std::string, std::vector<std::uint64_t>> sums;
   for (const auto& [name, tensor] : files.tensors()) {
@@ -164,6 +174,10 @@ Result<RunPosition> position_of(const CheckpointInfo& checkpoint) {
     return bad_input("{}: what it says of spikes and skipped samples cannot be",
                      (checkpoint.folder / "state.json").string());
   }
+  if (!read_noise(json, position.noise)) {
+    return bad_input("{}: what it says of the gradient's noise cannot be",
+                     (checkpoint.folder / "state.json").string());
+  }
   return position;
 }
 
@@ -177,6 +191,8 @@ std::string position_to_text(const RunPosition& position) {
   }
   if (!position.recent.losses.empty())
     json["recent"] = {{"losses", position.recent.losses}, {"norms", position.recent.norms}};
+  if (const NoiseAverages& noise = position.noise; noise.weight > 0)
+    json["noise"] = {{"trace", noise.trace}, {"square", noise.square}, {"weight", noise.weight}};
   if (position.spikes > 0) json["spikes"] = position.spikes;
   for (const SkippedSamples& skipped : position.skipped) {
     json["skipped"].push_back({{"begin", skipped.samples.begin},

@@ -13,6 +13,7 @@
 #include "base/tensor_files.h"
 #include "train/checkpoint_manifest.h"
 #include "train/model_state.h"
+#include "train/noise_scale.h"
 #include "train/sample_order.h"
 #include "train/spikes.h"
 
@@ -33,6 +34,7 @@ struct RunPosition {
   std::optional<double> best_validation = std::nullopt;
   std::int64_t best_step = 0, validations_since_best = 0;
   RecentSteps recent = {};                   // where spikes are looked for (spikes.h)
+  NoiseAverages noise = {};                  // of the gradient, where it is measured
   std::int64_t spikes = 0;                   // that were skipped or rewound so far
   std::vector<SkippedSamples> skipped = {};  // the latest last
 };

@@ -69,6 +69,7 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   if (run.data.kind != "pairs") run.data.pairs.tokenizer.clear();
   run.model.weights.clear();
   run.output = {};
+  run.train.noise_scale = false;
   run.validate.patience = 0;
   const std::int64_t global =
       run.batch.global > 0 ? run.batch.global : run.batch.micro_batch * run.batch.accumulate;

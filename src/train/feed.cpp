@@ -57,9 +57,11 @@ Result<StepResult> finish_step(Executor& executor) {
   QT_TRY(executor.wait());
   const StepIo& io = executor.program().io;
   const auto loss = executor.read_all<float>(io.loss);
-  StepResult result{static_cast<double>(loss[0]), static_cast<double>(loss[1]), 0};
+  StepResult result{static_cast<double>(loss[0]), static_cast<double>(loss[1])};
   if (io.grad_norm != kNone)
     result.grad_norm = static_cast<double>(executor.read_all<float>(io.grad_norm)[0]);
+  if (io.micro_square != kNone)
+    result.micro_square = static_cast<double>(executor.read_all<float>(io.micro_square)[0]);
   return result;
 }
 

@@ -18,7 +18,8 @@ Status feed(Executor& executor, std::int32_t index, const Batch& batch, const St
 struct StepResult {
   double loss = 0;  // cross-entropy, mean over the counted labels of the step
   double z_loss = 0;
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;     // before clipping
+  double micro_square = 0;  // StepIo::micro_square, where it is measured
 };
 // Starts one step on what was fed. Where the executor runs beside the host, the next step may be
 // fed before this one is finished.

@@ -83,6 +83,7 @@ Status MetricsFile::append(const StepMetrics& m, const ValidationResult* validat
     const double before = smoothed_.value_or(validation->loss());
     line["validation"]["smoothed"] = before + kSmoothing * (validation->loss() - before);
   }
+  if (m.noise_scale) line["gradient_noise_scale"] = *m.noise_scale;
   if (const std::string spike = spikes_.spike(m.loss, m.grad_norm); !spike.empty())
     line["spike"] = spike;
   remember(line);

@@ -26,6 +26,8 @@ struct StepMetrics {
   double time = 0;                                     // when it was done, in seconds since 1970
   std::int64_t samples_so_far = 0, tokens_so_far = 0;  // of the run: sequences, places in them
   bool skipped = false;                                // nothing was updated
+  std::optional<double> noise_scale =
+      std::nullopt;               // of the gradient, in sequences, where it is known
   std::int64_t rewound_from = 0;  // the step of a spike before which the run went back to this one
 };
 

@@ -19,6 +19,11 @@ void ModelSection::list(FieldList& fields) {
              "words of embedding and head; -1: what the model's configuration says, 0: as many as "
              "the corpus's tokenizer has, rounded up to a multiple of 128",
              between(-1, 1 << 24));
+  fields.add("base_width", base_width,
+             "d_model of the narrow model that learning rates and decay were chosen on: initial "
+             "values and each weight's rate then follow the width so that they carry over "
+             "(maximal update); 0: they are the same at every width",
+             between(0, 1 << 17));
   fields.add("dropout", dropout,
              "dropout rate; -1: what the model's configuration says (presets: 0)",
              between(-1, 0.99));
@@ -89,6 +94,10 @@ void TrainSection::list(FieldList& fields) {
   fields.add("skip_batches", skip_batches,
              "batches that are not trained on, \"57\" or \"57, 60-64\": batch 1 holds the data's "
              "first batch.global sequences");
+  fields.add("noise_scale", noise_scale,
+             "measure the gradient noise scale, the batch in sequences whose gradient is as much "
+             "noise as signal, from the norms of one micro-batch's gradient and the whole step's; "
+             "reads the gradients once more each step");
 }
 
 void OutputSection::list(FieldList& fields) {
@@ -378,6 +387,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
+  options.model.base_width = config.model.base_width;
 
   options.batch = {config.batch.micro_batch, config.batch.source, config.batch.target, false,
                    false};
@@ -415,6 +425,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
     options.options.logit_bytes = ModelOptions::kDeviceLogitBytes;
   options.target.threads =
       config.train.threads > 0 ? static_cast<int>(config.train.threads) : share_of_cores();
+  options.noise = config.train.noise_scale;
   QT_TRY(validate(options));
   options.limited = config.train.on_spike == "skip";
   QT_TRY(check_spike_keys(config, options));

@@ -20,6 +20,7 @@ struct ModelSection {
   std::string name = "tiny";
   std::string weights;
   std::int64_t vocabulary = -1;
+  std::int64_t base_width = 0;
   double dropout = -1;
   double z_loss = 0;
   std::int64_t loss_chunk = 0;
@@ -52,6 +53,7 @@ struct TrainSection {
   std::int64_t spike_window = 50;
   std::int64_t spike_limit = 10;
   std::string skip_batches;
+  bool noise_scale = false;
   void list(FieldList& fields);
 };
 

@@ -24,7 +24,8 @@ bool may_change(const std::string& key) {
       "train.stop_after",   "train.device",      "train.graph",        "train.threads",
       "train.max_hours",    "train.recompute",   "optimizer.offload",  "model.loss_chunk",
       "data.prefetch",      "train.on_spike",    "train.spike_loss",   "train.spike_norm",
-      "train.spike_window", "train.spike_limit", "train.skip_batches", "model.weights"};
+      "train.spike_window", "train.spike_limit", "train.skip_batches", "train.noise_scale",
+      "model.weights"};
   return kFree.contains(key) || key.rfind("parallel.", 0) == 0 || key.rfind("output.", 0) == 0 ||
          key.rfind("validate.", 0) == 0;
 }
@@ -111,15 +112,20 @@ Status check_resumed_config(const RunConfig& config, const StepOptions& options)
   if (!path) return {};
   QT_ASSIGN(const std::string text, read_file(*path));
   QT_ASSIGN(const ConfigValues saved, parse_config(text, path->string()));
-  RunConfig now_config = config;
-  const FieldList fields = now_config.fields();
+  RunConfig now_config = config, defaults;
+  const FieldList fields = now_config.fields(), unset = defaults.fields();
+  const auto value_of = [](const Field& field) {
+    return std::visit([](const auto* target) { return TomlValue(*target); }, field.target);
+  };
   std::vector<std::string> changed;
-  for (const Field& field : fields.fields()) {
+  for (std::size_t i = 0; i < fields.fields().size(); ++i) {
+    const Field& field = fields.fields()[i];
+    if (may_change(field.key)) continue;
+    // A key younger than the checkpoint was what it is by default.
     const auto old = saved.find(field.key);
-    if (old == saved.end() || may_change(field.key)) continue;  // a key younger than the checkpoint
-    const TomlValue value =
-        std::visit([](const auto* target) { return TomlValue(*target); }, field.target);
-    const std::string was = to_toml(old->second.value), is = to_toml(value);
+    const std::string was =
+        to_toml(old == saved.end() ? value_of(unset.fields()[i]) : old->second.value);
+    const std::string is = to_toml(value_of(field));
     if (was != is) changed.push_back(fmt::format("{} = {} (was {})", field.key, is, was));
   }
   const auto global = saved.find("batch.global");

@@ -64,6 +64,18 @@ Status validate(const StepOptions& options) {
         "\"interleaved\"",
         options.layout.interleave);
   }
+  if (options.noise && options.grid.pp > 1) {
+    return usage_error(
+        "train.noise_scale with parallel.pp = {}: stages that share a weight each have a part of a "
+        "micro-batch's gradient, and its norm is not known; measure with pp = 1, any dp and tp",
+        options.grid.pp);
+  }
+  if (options.noise && options.accumulate * options.grid.dp < 2) {
+    return usage_error(
+        "train.noise_scale compares one micro-batch's gradient with that of the whole step, which "
+        "has no other; set a smaller batch.micro_batch and batch.accumulate = 2 or more, or use "
+        "data-parallel ranks");
+  }
   QT_TRY(cut_of(options));
   QT_TRY(pipeline_order(options.layout.schedule, options.grid.pp, 0, pieces_per_stage(options),
                         options.accumulate));
@@ -91,7 +103,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
     std::erase_if(order, [](const PipelineAction& action) { return !action.forward; });
   }
   pipeline(program, grid, order, options.accumulate);
-  zero(program, grid, options.layout);
+  zero(program, grid, options.layout, trains && options.noise);
   if (trains && options.update) {
     std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
     std::iota(world.begin(), world.end(), 0);
@@ -125,6 +137,7 @@ Program finished(Program program, const StepOptions& options, const Program* ste
 StepOptions validation_options(const StepOptions& step, bool padded) {
   StepOptions options = step;
   options.options.gradients = false;
+  options.noise = false;
   options.batch.padded = padded && !options.batch.packed;
   if (options.grid.pp == 1) options.accumulate = 1;
   return options;

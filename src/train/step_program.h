@@ -27,6 +27,7 @@ struct StepOptions {
   Recompute recompute = Recompute::kNone;
   bool update = true;    // without it the step ends with the gradients, and they are its results
   bool limited = false;  // whether a step above io.limits updates nothing
+  bool noise = false;    // whether the gradient noise scale is measured (noise_scale.h)
   OptimizerConfig optimizer;
   LayoutConfig layout;
   Grid grid;

@@ -114,6 +114,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& m, const ValidationResult* val
                                  {"throughput/tflops", m.flops / m.seconds * 1e-12},
                                  {"throughput/step_seconds", m.seconds}};
   if (m.z_loss != 0) scalars.push_back({"train/z_loss", m.z_loss});
+  if (m.noise_scale) scalars.push_back({"train/gradient_noise_scale", *m.noise_scale});
   if (validation == nullptr) return scalars;
   const auto add = [&](const std::string& suffix, const LossSum& sum) {
     scalars.push_back({"validate/loss" + suffix, sum.mean()});

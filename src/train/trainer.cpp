@@ -27,6 +27,7 @@
 #include "train/injected_fault.h"
 #include "train/metrics.h"
 #include "train/model_state.h"
+#include "train/noise_scale.h"
 #include "train/run_folder.h"
 #include "train/run_signals.h"
 #include "train/sample_order.h"
@@ -206,6 +207,7 @@ class Run {
   Status handle_spike(const std::string& why, std::int64_t step, std::int64_t begin);
   Status rewind(const std::string& why, std::int64_t step, std::int64_t next_sample);
   void advance(std::int64_t step, std::int64_t begin, const char* skipped);
+  void note_noise(const StepResult& outcome);
   Status validate_step(std::int64_t step);
   Status record(std::int64_t step);
   bool out_of_patience() const {
@@ -245,6 +247,7 @@ class Run {
   RunPosition position_;  // now
   SpikeOptions spike_options_;
   SpikeWatch spikes_;
+  std::optional<NoiseScale> noise_;
   std::vector<SampleRange> left_out_;  // on request
   SampleOrder order_;                  // of the samples from the step after feeding_since_ on
   std::int64_t feeding_since_ = 0, fed_batches_ = 0;
@@ -307,6 +310,8 @@ Status Run::prepare() {
   spike_options_ = {on_spike_named(config_.train.on_spike), config_.train.spike_loss,
                     config_.train.spike_norm, config_.train.spike_window};
   spikes_ = SpikeWatch(spike_options_, start_.recent);
+  if (options_.noise)
+    noise_.emplace(options_.batch.micro_batch, options_.global_batch(), start_.noise);
   QT_ASSIGN(left_out_, parse_batches(config_.train.skip_batches, options_.global_batch()));
   if (start_.step == 0 && !config_.model.weights.empty()) {
     QT_TRY(load_starting_weights(config_, options_.model, world_, *state_));
@@ -475,11 +480,22 @@ Status Run::train_step(std::int64_t step) {
   if (!spike.empty()) return {};
   spikes_.note(outcome.loss, outcome.grad_norm);
   position_.recent = spikes_.recent();
+  if (noise_) note_noise(outcome);
   if (step > end() - std::max<std::int64_t>(end() / 10, 1)) {
     tail_loss_ += outcome.loss;
     ++tail_steps_;
   }
   return {};
+}
+
+// A micro-batch's gradient is its share of a mean over all n of them: n times as large it is one of
+// its own.
+void Run::note_noise(const StepResult& outcome) {
+  const auto ranks = static_cast<double>(options_.grid.dp);
+  const double all = ranks * options_.accumulate;
+  noise_->add(all * all * outcome.micro_square / ranks, outcome.grad_norm * outcome.grad_norm);
+  position_.noise = noise_->averages();
+  metrics_.noise_scale = noise_->value();
 }
 
 // The step is done, on the batch that begins here; `skipped`: without an effect, and why.
@@ -536,6 +552,7 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
   position.spikes = position_.spikes + 1;
   position_ = std::move(position);
   spikes_ = SpikeWatch(spike_options_, position_.recent);
+  if (noise_) noise_.emplace(options_.batch.micro_batch, options_.global_batch(), position_.noise);
   rewound_ = true;
   rewound_from_ = step;
   if (metrics_file_) {

@@ -2,6 +2,7 @@
 // trains a small model for five steps on a part of the MPI world and compares losses and weights
 // with a rank alone; repeats itself bit for bit; and takes exactly the memory and sends exactly the
 // bytes that its program says.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -36,6 +37,7 @@ struct Case {
   std::int64_t prefetch = 1, bucket = 0, shard_group = 0, whole_below = 200;
   const char* order = "tp-dp-pp";
   double offload = 0;
+  std::int64_t base_width = 0;
 };
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
@@ -53,6 +55,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   if (c.bucket > 0) name += "_bucket";
   if (c.shard_group > 0) name += fmt::format("_group{}", c.shard_group);
   if (c.whole_below != 200) name += fmt::format("_whole{}", c.whole_below);
+  if (c.base_width > 0) name += fmt::format("_base{}", c.base_width);
   if (c.offload > 0) name += c.offload < 1 ? "_half_offloaded" : "_offloaded";
   for (const char* o = c.order; std::string(c.order) != "tp-dp-pp" && *o != '\0'; ++o) {
     name += *o == '-' ? '_' : *o;
@@ -71,6 +74,7 @@ T5Config small_model(const Case& c) {
   model.decoder_layers = 3;
   model.dropout = c.dropout;
   model.tied_head = c.tied;
+  model.base_width = c.base_width;
   return model;
 }
 
@@ -167,8 +171,8 @@ Training train_case(const Case& c, World& world) {
 
 // What a rank alone gets, for comparison; computed once for each kind of model.
 const Training& alone(const Case& c) {
-  static std::map<std::tuple<std::string, double, DType, bool>, Training> known;
-  const auto key = std::tuple(std::string(c.optimizer), c.dropout, c.dtype, c.tied);
+  static std::map<std::tuple<std::string, double, DType, bool, std::int64_t>, Training> known;
+  const auto key = std::tuple(std::string(c.optimizer), c.dropout, c.dtype, c.tied, c.base_width);
   const auto [at, is_new] = known.try_emplace(key);
   if (is_new) {
     Case single;
@@ -176,6 +180,7 @@ const Training& alone(const Case& c) {
     single.dropout = c.dropout;
     single.dtype = c.dtype;
     single.tied = c.tied;
+    single.base_width = c.base_width;
     const auto world = make_single_world();
     at->second = train_case(single, *world);
   }
@@ -219,6 +224,84 @@ TEST_P(LayoutTest, TrainsLikeARankAlone) {
   EXPECT_EQ(again.norms, got.norms);
   EXPECT_TRUE(again.weights == got.weights);
 }
+
+// What the gradient noise scale is made from: each data-parallel rank's first micro-batch, its
+// gradient's squared norm as a rank alone has it.
+class NoiseLayoutTest : public ::testing::TestWithParam<Case> {};
+
+double square_of_one(const Case& c, std::int64_t first, std::int64_t sequences, double labels) {
+  Case single;
+  single.accumulate = 1;
+  single.tied = c.tied;
+  StepOptions options = options_of(single);
+  options.batch.micro_batch = sequences;
+  options.options.z_loss = 0;
+  const auto world = make_single_world();
+  const Program program = compile_step(options, 0);
+  const auto executor = make_cpu_executor(program, *world);
+  ModelState state(*executor.value(), *world, options.model);
+  state.initialise(5);
+  Batch batch;
+  batch.resize(sequences, kSource, kTarget);
+  batch.lengths.assign(static_cast<std::size_t>(sequences), 0);
+  for (std::int64_t row = 0; row < sequences; ++row) make_example(first + row, row, batch);
+  shift_right(batch.labels, kTarget, 0, 0, batch.target);
+  EXPECT_TRUE(feed(*executor.value(), 0, batch, options).ok());
+  const double norm = run_step(*executor.value(), 1, 0).value().grad_norm;
+  const auto own = static_cast<double>(std::count_if(batch.labels.begin(), batch.labels.end(),
+                                                     [](std::int32_t id) { return id >= 0; }));
+  return std::pow(norm * own / labels, 2);  // a mean over all labels of the step, not its own
+}
+
+TEST_P(NoiseLayoutTest, MeasuresTheFirstMicroBatches) {
+  const Case& c = GetParam();
+  if (c.ranks > test_world().size()) GTEST_SKIP() << "needs " << c.ranks << " ranks";
+  const std::unique_ptr<World> world = make_subworld(test_world(), c.ranks);
+  if (world == nullptr) return;  // this rank has no part in it
+  StepOptions options = options_of(c);
+  options.noise = true;
+  options.options.z_loss = 0;
+  ASSERT_TRUE(validate(options).ok());
+  if (world->rank() == 0) {
+    EXPECT_TRUE(verify_all_ranks(options).empty());
+  }
+  const Program program = compile_step(options, world->rank());
+  const auto executor = make_cpu_executor(program, *world);
+  ModelState state(*executor.value(), *world, options.model);
+  state.initialise(5);
+  Batch batch;
+  batch.resize(kGlobalBatch, kSource, kTarget);
+  batch.lengths.assign(kGlobalBatch, 0);
+  for (std::int64_t row = 0; row < kGlobalBatch; ++row) make_example(row, row, batch);
+  const auto labels = static_cast<double>(std::count_if(batch.labels.begin(), batch.labels.end(),
+                                                        [](std::int32_t id) { return id >= 0; }));
+  double want = 0;
+  for (std::int32_t dp = 0; dp < options.grid.dp; ++dp)
+    want += square_of_one(c, options.batches().first_sample(0, 0, dp), options.batch.micro_batch,
+                          labels);
+  for (std::int32_t m = 0; m < options.accumulate; ++m) {
+    batch.resize(options.batch.micro_batch, kSource, kTarget);
+    batch.lengths.assign(static_cast<std::size_t>(options.batch.micro_batch), 0);
+    const std::int64_t first = options.batches().first_sample(0, m, program.place.dp);
+    for (std::int64_t row = 0; row < options.batch.micro_batch; ++row)
+      make_example(first + row, row, batch);
+    shift_right(batch.labels, kTarget, 0, 0, batch.target);
+    EXPECT_TRUE(feed(*executor.value(), m, batch, options).ok());
+  }
+  const StepResult result = run_step(*executor.value(), 1, 0).value();
+  EXPECT_NEAR(result.micro_square, want, 1e-4 * want);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Noise, NoiseLayoutTest,
+    ::testing::Values(Case{.accumulate = 4}, Case{.ranks = 2, .zero = 0},
+                      Case{.ranks = 2, .zero = 1, .accumulate = 2},
+                      Case{.ranks = 4, .zero = 2, .accumulate = 2, .tied = true},
+                      Case{.ranks = 4, .zero = 3, .bucket = 5000},
+                      Case{.ranks = 4, .zero = 3, .accumulate = 2, .shard_group = 2},
+                      Case{.ranks = 2, .tp = 2, .accumulate = 2},
+                      Case{.ranks = 8, .tp = 2, .zero = 3, .accumulate = 2}),
+    name_of_case);
 
 constexpr auto kSel = Recompute::kSelective, kFull = Recompute::kFull;
 
@@ -338,6 +421,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.ranks = 4, .zero = 3, .accumulate = 2, .dtype = DType::kBF16, .offload = 1},
         Case{.ranks = 4, .zero = 2, .optimizer = "adafactor", .offload = 0.5},
         Case{.ranks = 8, .tp = 2, .pp = 2, .zero = 3, .accumulate = 2, .offload = 0.5}),
+    name_of_case);
+// Rates by weight (model.base_width): shards are cut into runs of one rate.
+INSTANTIATE_TEST_SUITE_P(
+    Width, LayoutTest,
+    ::testing::Values(
+        Case{.ranks = 2, .zero = 0, .base_width = 6}, Case{.ranks = 2, .zero = 1, .base_width = 6},
+        Case{.ranks = 4, .zero = 2, .accumulate = 2, .base_width = 6},
+        Case{.ranks = 4, .zero = 3, .bucket = 5000, .base_width = 6},
+        Case{.ranks = 4, .zero = 3, .optimizer = "adafactor", .tied = true, .base_width = 6},
+        Case{.ranks = 2, .tp = 2, .base_width = 6},
+        Case{.ranks = 4, .tp = 4, .optimizer = "adafactor", .base_width = 6},
+        Case{.ranks = 2, .pp = 2, .accumulate = 4, .tied = true, .base_width = 6},
+        Case{.dtype = DType::kBF16, .offload = 1, .base_width = 6},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .offload = 0.5,
+             .base_width = 6}),
     name_of_case);
 INSTANTIATE_TEST_SUITE_P(
     MixedPrecision, LayoutTest,

@@ -64,6 +64,7 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
   refused("batch.source = 32 (was 24)", [](RunConfig& c) { c.batch.source = 32; });
   refused("optimizer.epsilon = ", [](RunConfig& c) { c.optimizer.epsilon = 1e-3; });
   refused("data.languages = 3 (was 2)", [](RunConfig& c) { c.data.synthetic.languages = 3; });
+  refused("model.base_width = 32 (was 0)", [](RunConfig& c) { c.model.base_width = 32; });
   refused("the global batch = 8 (was 4", [](RunConfig& c) { c.batch.accumulate = 2; });
   // These only say how long and how; the last allows the rest.
   EXPECT_TRUE(resumed([](RunConfig& c) {
@@ -77,6 +78,22 @@ TEST(RunFolder, AResumedRunIsTheSameRun) {
                 c.train.seed = 2;
                 c.output.resume_changed = true;
               }).ok());
+}
+
+// A run that was saved before a key existed did what the key's default does.
+TEST(RunFolder, AKeyYoungerThanTheCheckpointWasItsDefault) {
+  const Path old = QUINTET_SOURCE_DIR "/tests/train/old_checkpoint";
+  const Path saved = checkpoint_at(old, 3).folder;
+  ASSERT_EQ(read_file(saved / "run.toml").value().find("base_width"), std::string::npos);
+  RunConfig config = load_run_config((saved / "run.toml").string(), {}).value();
+  StepOptions options;
+  options.batch.micro_batch = config.batch.global > 0 ? config.batch.global : 2;
+  config.output.folder = old.string();
+  EXPECT_TRUE(check_resumed_config(config, options).ok());
+  config.model.base_width = 32;
+  const auto refused = check_resumed_config(config, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("model.base_width = 32 (was 0)"), std::string::npos);
 }
 
 // A bit that turned over in the newest checkpoint's copy of the configuration is damage of that

@@ -6,7 +6,7 @@
 //   sums      per weight: sum over columns and over rows of (scale g)^2 + eps1
 //   moments   running means from the sums; factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
 //   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight
-//   apply     w -= lr * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
+//   apply     w -= lr * rate_scale * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
 //             and where there is a running mean of the weights, ema = d ema + (1 - d) w
 //
 // `w` is the float32 master, or its remainder beside a bf16 working copy (base/remainder.h), which
@@ -33,6 +33,7 @@ struct AdafactorSegment {
   bool counted =
       true;  // this rank's run enters the sums: of ranks with the same run, only one's does
   float weight_decay = 0;
+  float rate_scale = 1;
 
   std::int64_t state_size() const { return factored ? rows + cols : rows * cols; }
 };

@@ -191,7 +191,8 @@ void adafactor_apply(const OpContext& op) {
       const float update_rms = std::sqrt(squares[2 * w] / size);
       const float weight_rms = std::sqrt(squares[2 * w + 1] / size);
       const float lr = rate * (attrs.scale_parameter ? std::max(attrs.epsilon2, weight_rms) : 1.0f);
-      const float factor_all = scale * lr / std::max(1.0f, update_rms / attrs.clip_threshold);
+      const float factor_all =
+          scale * lr * s.rate_scale / std::max(1.0f, update_rms / attrs.clip_threshold);
       const float keep = 1 - lr * s.weight_decay;
       parallel_for(
           row_count(s), row_grain(s.part_cols), [&](std::int64_t begin, std::int64_t end, int) {

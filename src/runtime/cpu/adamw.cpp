@@ -20,7 +20,8 @@ void update(const OpContext& op, Master master) {
   const auto step = static_cast<double>(*op.in_data<std::int64_t>(adamw::kStep));
   const double correction1 = 1 - std::pow(static_cast<double>(attrs.beta1), step);
   const double correction2 = 1 - std::pow(static_cast<double>(attrs.beta2), step);
-  const auto step_size = static_cast<float>(static_cast<double>(rate) / correction1);
+  const auto step_size = static_cast<float>(static_cast<double>(rate) *
+                                            static_cast<double>(attrs.rate_scale) / correction1);
   const auto inverse_root2 = static_cast<float>(1 / std::sqrt(correction2));
   const float keep = 1 - rate * attrs.weight_decay;
   const float b1 = attrs.beta1, b2 = attrs.beta2, epsilon = attrs.epsilon;

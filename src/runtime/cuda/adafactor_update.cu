@@ -137,7 +137,7 @@ struct ApplyUpdate {
 
 struct ApplyInputs {
   const float *scale, *rate, *squares;
-  float epsilon2, clip_threshold, weight_decay;
+  float epsilon2, clip_threshold, weight_decay, rate_scale;
   bool scale_parameter;
 };
 
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads)
                          master,
                          ema,
                          1 - lr * in.weight_decay,
-                         scale * lr / fmaxf(1.0f, update_rms / in.clip_threshold)};
+                         scale * lr * in.rate_scale / fmaxf(1.0f, update_rms / in.clip_threshold)};
   walk<N>(s, body);
 }
 
@@ -220,6 +220,7 @@ void adafactor_apply(const OpContext& op) {
                            attrs.epsilon2,
                            attrs.clip_threshold,
                            s.weight_decay,
+                           s.rate_scale,
                            attrs.scale_parameter};
       with_width(s, grad, [&]<int N>() {
         apply_kernel<G, N><<<grid_of(s), kThreads, 0, op.stream()>>>(

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(256)
     const double rate = *in.rate;
     const double correction1 = 1 - pow(static_cast<double>(attrs.beta1), step);
     const double correction2 = 1 - pow(static_cast<double>(attrs.beta2), step);
-    shared = {static_cast<float>(rate / correction1), static_cast<float>(1 / sqrt(correction2)),
-              1 - *in.rate * attrs.weight_decay};
+    shared = {static_cast<float>(rate * attrs.rate_scale / correction1),
+              static_cast<float>(1 / sqrt(correction2)), 1 - *in.rate * attrs.weight_decay};
   }
   __syncthreads();
   const Factors factors = shared;
