@@ -30,8 +30,7 @@ std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& 
                         stream_of("search.trial") + static_cast<std::uint64_t>(trial));
   const bool models = options.kind == "tpe" && trial >= options.startup;
   if (models) {
-    const auto proposals = trial % 2 == 0 ? joint_proposals : single_proposals;
-    for (const Settings& settings : proposals(space, past, random)) {
+    for (const Settings& settings : tpe_candidates(space, past, random)) {
       if (!was_tried(settings, past)) return settings;
     }
   }

@@ -418,8 +418,7 @@ void add_how(const SearchData& data, Page& page) {
       search.search.sampler == "tpe"
           ? fmt::format(
                 "Settings: the first {} trials are a Sobol sequence, then a tree-structured "
-                "Parzen estimator, by turns over whole settings and by each parameter; running "
-                "trials count as bad ones.",
+                "Parzen estimator over whole settings; running trials count as bad ones.",
                 search.search.startup)
           : fmt::format("Settings: {}.", search.search.sampler));
   if (search.simulated()) {

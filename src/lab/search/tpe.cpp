@@ -8,9 +8,7 @@
 namespace quintet {
 namespace {
 
-constexpr std::size_t kJointCandidates = 48;
-constexpr std::size_t kSingleCandidates = 24;  // of each parameter
-constexpr std::size_t kProposals = 8;          // in case the first was tried before
+constexpr std::size_t kCandidates = 48;
 
 double normal_below(double x) {
   return 0.5 * std::erfc(-x / std::sqrt(2.0));
@@ -25,72 +23,6 @@ double normal_quantile(double probability) {
   }
   return (low + high) / 2;
 }
-
-// A density over one parameter's unit interval: a sum of kernels, one for each trial and a flat
-// one.
-class ParzenLine {
- public:
-  ParzenLine(const SearchParameter& parameter, const std::vector<const Settings*>& trials)
-      : parameter_(parameter) {
-    for (const Settings* trial : trials) {
-      if (const auto value = trial->find(parameter.key); value != trial->end())
-        centers_.push_back(parameter.cell_of(value->second).middle());
-    }
-    if (!parameter.ordered()) return;
-    std::sort(centers_.begin(), centers_.end());
-    // As wide as the gap to the farther neighbour: narrow where trials gather, wide where they are
-    // rare; never so narrow that a few trials become needles. The flat kernel is a neighbour, too.
-    std::vector<double> all = centers_;
-    all.insert(std::upper_bound(all.begin(), all.end(), 0.5), 0.5);
-    const double least = 1 / std::min(100.0, 1 + static_cast<double>(all.size()));
-    for (const double center : centers_) {
-      const auto at = std::lower_bound(all.begin(), all.end(), center) - all.begin();
-      const auto i = static_cast<std::size_t>(at);
-      const double left = i > 0 ? center - all[i - 1] : 0;
-      const double right = i + 1 < all.size() ? all[i + 1] - center : 0;
-      widths_.push_back(std::clamp(std::max(left, right), least, 1.0));
-    }
-  }
-
-  double draw(PhiloxSequence& random) const {
-    const auto which =
-        static_cast<std::size_t>(random.below(static_cast<std::uint32_t>(centers_.size() + 1)));
-    const double uniform = random.uniform();
-    if (which == centers_.size()) return uniform;
-    if (!parameter_.ordered()) return centers_[which];
-    const double center = centers_[which], width = widths_[which];
-    const double from = normal_below(-center / width), to = normal_below((1 - center) / width);
-    const double at = center + width * normal_quantile(from + (to - from) * uniform);
-    return std::clamp(at, 0.0, 1 - 0x1p-32);
-  }
-
-  double at(const TomlScalar& value) const {
-    const UnitCell cell = parameter_.cell_of(value);
-    double sum = 1;  // the flat kernel
-    for (std::size_t i = 0; i < centers_.size(); ++i) sum += kernel(i, cell);
-    return sum / static_cast<double>(centers_.size() + 1);
-  }
-
- private:
-  double kernel(std::size_t i, const UnitCell& cell) const {
-    const double center = centers_[i];
-    if (!parameter_.ordered())
-      return center > cell.low && center < cell.high ? static_cast<double>(parameter_.levels()) : 0;
-    const double width = widths_[i];
-    const double whole = normal_below((1 - center) / width) - normal_below(-center / width);
-    if (cell.high > cell.low) {
-      const double share =
-          normal_below((cell.high - center) / width) - normal_below((cell.low - center) / width);
-      return share / (cell.high - cell.low) / whole;
-    }
-    const double off = (cell.low - center) / width;
-    constexpr double kRootOfTwoPi = 2.5066282746310002;
-    return std::exp(-off * off / 2) / (kRootOfTwoPi * width) / whole;
-  }
-
-  const SearchParameter& parameter_;
-  std::vector<double> centers_, widths_;
-};
 
 // A sum of products of kernels, one product for each trial, and a flat one.
 class ParzenDensity {
@@ -177,25 +109,6 @@ class ParzenDensity {
   double width_ = 0;
 };
 
-// The best and the others, by what is known of them.
-struct ParzenGroups {
-  std::vector<const Settings*> best, rest;
-};
-
-ParzenGroups grouped(std::span<const TriedSettings> past, std::size_t good) {
-  const std::vector<std::size_t> order = order_of(past);
-  ParzenGroups groups;
-  for (std::size_t i = 0; i < order.size(); ++i)
-    (i < good ? groups.best : groups.rest).push_back(&past[order[i]].settings);
-  return groups;
-}
-
-std::size_t finished_count(std::span<const TriedSettings> past) {
-  return static_cast<std::size_t>(std::count_if(
-      past.begin(), past.end(),
-      [](const TriedSettings& one) { return one.rung >= 0 && std::isfinite(one.loss); }));
-}
-
 }  // namespace
 
 std::vector<std::size_t> order_of(std::span<const TriedSettings> past) {
@@ -215,14 +128,23 @@ std::vector<std::size_t> order_of(std::span<const TriedSettings> past) {
   return order;
 }
 
-std::vector<Settings> joint_proposals(const SearchSpace& space, std::span<const TriedSettings> past,
-                                      PhiloxSequence& random) {
-  const std::size_t finished = finished_count(past);
-  const ParzenGroups groups =
-      grouped(past, std::min<std::size_t>({(finished + 5) / 6 + 1, finished, 25}));
-  const ParzenDensity of_best(space, groups.best), of_rest(space, groups.rest);
+std::size_t good_count(std::size_t finished) {
+  return std::min<std::size_t>({(finished + 5) / 6 + 1, finished, 25});
+}
+
+std::vector<Settings> tpe_candidates(const SearchSpace& space, std::span<const TriedSettings> past,
+                                     PhiloxSequence& random) {
+  const std::vector<std::size_t> order = order_of(past);
+  const auto finished = static_cast<std::size_t>(std::count_if(
+      past.begin(), past.end(),
+      [](const TriedSettings& one) { return one.rung >= 0 && std::isfinite(one.loss); }));
+  const std::size_t good = good_count(finished);
+  std::vector<const Settings*> best, rest;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    (i < good ? best : rest).push_back(&past[order[i]].settings);
+  const ParzenDensity of_best(space, best), of_rest(space, rest);
   std::vector<std::pair<double, Settings>> candidates;
-  for (std::size_t i = 0; i < kJointCandidates; ++i) {
+  for (std::size_t i = 0; i < kCandidates; ++i) {
     Settings settings = of_best.draw(random);
     const double promise = of_best.log_of(settings) - of_rest.log_of(settings);
     candidates.emplace_back(promise, std::move(settings));
@@ -232,32 +154,6 @@ std::vector<Settings> joint_proposals(const SearchSpace& space, std::span<const 
   std::vector<Settings> sorted;
   for (auto& [promise, settings] : candidates) sorted.push_back(std::move(settings));
   return sorted;
-}
-
-std::vector<Settings> single_proposals(const SearchSpace& space,
-                                       std::span<const TriedSettings> past,
-                                       PhiloxSequence& random) {
-  const std::size_t finished = finished_count(past);
-  const ParzenGroups groups = grouped(past, std::min<std::size_t>((finished + 9) / 10, 25));
-  std::vector<Settings> proposals;
-  for (std::size_t p = 0; p < kProposals; ++p) {
-    std::vector<double> units;
-    for (const SearchParameter& parameter : space.parameters()) {
-      const ParzenLine of_best(parameter, groups.best), of_rest(parameter, groups.rest);
-      double chosen = 0, promise = -1;
-      for (std::size_t c = 0; c < kSingleCandidates; ++c) {
-        const double unit = of_best.draw(random);
-        const TomlScalar value = parameter.value_at(unit);
-        const double ratio = of_best.at(value) / of_rest.at(value);
-        if (ratio <= promise) continue;
-        promise = ratio;
-        chosen = unit;
-      }
-      units.push_back(chosen);
-    }
-    proposals.push_back(space.settings_at(units));
-  }
-  return proposals;
 }
 
 }  // namespace quintet

@@ -1,8 +1,7 @@
-// The tree-structured Parzen estimator (Bergstra et al., 2011): a density over the good trials and
-// one over the others, each a sum of kernels around trials and a flat one; what is likely under the
-// first and unlikely under the second is tried. In two ways, which trials take in turns: over whole
-// settings (Falkner et al., 2018), which sees what parameters do together, and parameter by
-// parameter, which needs fewer trials and gets to the edges of the space.
+// The tree-structured Parzen estimator (Bergstra et al., 2011) over whole settings at once (Falkner
+// et al., 2018): a density over the good trials and one over the others, each a sum of kernels
+// around trials and one flat kernel; what is likely under the first and unlikely under the second
+// is tried.
 #pragma once
 
 #include <span>
@@ -19,13 +18,11 @@ namespace quintet {
 // time.
 std::vector<std::size_t> order_of(std::span<const TriedSettings> past);
 
-// Over whole settings: candidates drawn from the density of the best sixth, the most promising
-// first.
-std::vector<Settings> joint_proposals(const SearchSpace& space, std::span<const TriedSettings> past,
-                                      PhiloxSequence& random);
-// Parameter by parameter: of some values that are likely among the best tenth, the one that is
-// least so among the others. Several, in case the first was tried before.
-std::vector<Settings> single_proposals(const SearchSpace& space,
-                                       std::span<const TriedSettings> past, PhiloxSequence& random);
+// Of so many finished observations the best are these many.
+std::size_t good_count(std::size_t finished);
+
+// Candidates drawn from the density of the good, the most promising first.
+std::vector<Settings> tpe_candidates(const SearchSpace& space, std::span<const TriedSettings> past,
+                                     PhiloxSequence& random);
 
 }  // namespace quintet

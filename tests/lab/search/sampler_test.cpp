@@ -182,29 +182,26 @@ TEST(Parzen, OrdersWhatIsKnown) {
                                            {{}, 0, inf}, {{}, 0, 4.0},  {{}, 1, 6.0}};
   // Who came further first; then by loss; then what failed; then what runs.
   EXPECT_EQ(order_of(past), (std::vector<std::size_t>{5, 2, 4, 0, 3, 1}));
+  EXPECT_EQ(good_count(0), 0u);
+  EXPECT_EQ(good_count(1), 1u);
+  EXPECT_EQ(good_count(12), 3u);
+  EXPECT_EQ(good_count(100000), 25u);
 }
 
-TEST(Parzen, ProposalsGatherWhereTrialsWereGood) {
-  // Good trials at 0.2 of the range and with one word of three, bad ones everywhere else.
-  const SearchSpace space(
-      {real_parameter("a.x", 0, 1),
-       choice_parameter("a.w", {std::string("p"), std::string("q"), std::string("r")})},
-      {});
+TEST(Parzen, CandidatesGatherWhereTrialsWereGood) {
+  // Good trials at 0.2 of the range, bad ones everywhere else.
+  const SearchSpace space({real_parameter("a.x", 0, 1)}, {});
   std::vector<TriedSettings> past;
-  for (int i = 0; i < 60; ++i) {
-    const double x = (i + 0.5) / 60;
-    const TomlScalar word = space.parameters()[1].choices[static_cast<std::size_t>(i % 3)];
-    const double off = word == TomlScalar(std::string("q")) ? 0 : 1;
-    past.push_back({{{"a.x", x}, {"a.w", word}}, 0, std::abs(x - 0.2) + off});
+  for (int i = 0; i < 40; ++i) {
+    const double x = (i + 0.5) / 40;
+    past.push_back({{{"a.x", x}}, 0, std::abs(x - 0.2)});
   }
   PhiloxSequence random(1, 1);
-  const Settings joint = joint_proposals(space, past, random).front();
-  EXPECT_NEAR(search_number(joint.at("a.x")), 0.2, 0.15);
-  EXPECT_EQ(joint.at("a.w"), TomlScalar(std::string("q")));
-  for (const Settings& settings : single_proposals(space, past, random)) {
-    EXPECT_NEAR(search_number(settings.at("a.x")), 0.2, 0.15);
-    EXPECT_EQ(settings.at("a.w"), TomlScalar(std::string("q")));
-  }
+  const auto candidates = tpe_candidates(space, past, random);
+  EXPECT_NEAR(search_number(candidates.front().at("a.x")), 0.2, 0.08);
+  // The last of them is less promising than the first.
+  EXPECT_GT(std::abs(search_number(candidates.back().at("a.x")) - 0.2),
+            std::abs(search_number(candidates.front().at("a.x")) - 0.2));
 }
 
 TEST(Parzen, RunningTrialsAreAvoided) {
