@@ -53,7 +53,7 @@ requeue() {
   exit 8
 }
 
-# The job's nodes that SLURM takes for healthy, one a line.
+# The job's nodes that SLURM takes for healthy, one per line.
 nodes_left() {
   scontrol show hostnames "$SLURM_JOB_NODELIST" | while read -r node; do
     case $(sinfo --noheader --nodes="$node" --format=%t | head -n 1) in
@@ -63,10 +63,10 @@ nodes_left() {
   done
 }
 
-# Whether the run can be on so many ranks.
+# Whether the run can be on this many ranks.
 can_be() { "$QUINTET" plan "$CONFIG" --ranks "$1" --tp "$TP" --pp "$PP" "${MORE[@]}" > /dev/null; }
 
-# The most ranks on so many nodes that the layout and batch.global allow; 0: none.
+# The most ranks on this many nodes that the layout and batch.global allow; 0: none.
 ranks_on() {
   local dp=$(($1 * PER_NODE / (TP * PP)))
   for (( ; dp >= 1; --dp)); do

@@ -33,7 +33,7 @@ quintet data inspect "$folder/corpus" --sample 3 --source 48 | tail -2
 quintet train --model mini --source 64 --micro-batch 8 --set data.kind=corpus --set data.folder="$folder/corpus" \
   --set train.steps=60 --set output.log_every=20
 
-say "The same training under a dozen layouts: what each costs, and that all learn the same:"
+say "The same training under 14 layouts: what each costs, and that all learn the same:"
 quintet sweep -n 4 examples/layouts.toml
 
 # Two nodes with a network of their own where that is allowed (root, iproute2), else two ranks of this machine.

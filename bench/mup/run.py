@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDTHS = [32, 64, 128, 256]
 BASE = 32
-RATES = [2.0**-e for e in range(11, 3, -1)]
+RATES = {"adamw": [2.0**e for e in range(-11, -3)], "adafactor": [2.0**e for e in range(-9, -1)]}
 COLUMNS = ["optimizer", "base_width", "width", "rate", "seed", "steps", "loss"]
 
 
@@ -65,7 +65,7 @@ def measure(args):
                 if width == BASE and base == BASE:
                     continue  # to the bit what it is without
                 for seed in range(1, args.seeds + 1):
-                    for rate in RATES:
+                    for rate in RATES[args.optimizer]:
                         row = dict(zip(COLUMNS, (args.optimizer, base, width, rate, seed, args.steps)))
                         if tuple(row.values()) in known:
                             continue
@@ -85,7 +85,7 @@ def curves(rows, args, base):
     for width in WIDTHS:
         own = 0 if width == BASE else base
         points = []
-        for rate in RATES:
+        for rate in RATES[args.optimizer]:
             losses = [r["loss"] for r in rows if (r["optimizer"], r["base_width"], r["width"], r["rate"], r["steps"]) ==
                       (args.optimizer, own, width, rate, args.steps)]
             if losses:
@@ -129,7 +129,7 @@ def picture(rows, args):
     wide, tall, left, top, gap = 320, 260, 56, 40, 40
 
     def x_of(panel, rate):
-        first, last = math.log2(RATES[0]), math.log2(RATES[-1])
+        first, last = math.log2(RATES[args.optimizer][0]), math.log2(RATES[args.optimizer][-1])
         return left + panel * (wide + gap) + wide * (math.log2(rate) - first + 0.5) / (last - first + 1)
 
     def y_of(loss):
@@ -143,7 +143,7 @@ def picture(rows, args):
         x0 = left + panel * (wide + gap)
         out.append(f'<text x="{x0 + wide / 2}" y="{top - 14}" text-anchor="middle" font-size="13">{name}</text>')
         out.append(f'<rect x="{x0}" y="{top}" width="{wide}" height="{tall}" fill="none" stroke="#999999"/>')
-        for rate in RATES:
+        for rate in RATES[args.optimizer]:
             x = x_of(panel, rate)
             out.append(f'<line x1="{x:.1f}" y1="{top + tall}" x2="{x:.1f}" y2="{top + tall + 4}" stroke="#999999"/>')
             out.append(f'<text x="{x:.1f}" y="{top + tall + 18}" text-anchor="middle">2<tspan dy="-4" font-size="9">'

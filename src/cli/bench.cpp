@@ -93,7 +93,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--repeat", *repetitions, "steps to time")->check(CLI::Range(1, 100000));
   command->add_flag("--json", *json, "print JSON");
   command->footer(
-      "Example: quintet bench step --model mini --micro-batch 8 --source 128 --target 32");
+      "Example: quintet bench step --model tiny --micro-batch 8 --source 128 --target 32");
   command->callback([options, repetitions, json, &action] {
     action = [options, repetitions, json]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());

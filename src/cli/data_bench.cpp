@@ -144,7 +144,7 @@ void add_data_bench(CLI::App& data, Action& action) {
       ->type_name("DIR");
   command->footer(
       "Processor time is what counts on a machine that others use as well.\n\n"
-      "Example: quintet data bench --model mt5.model --text wiki.txt");
+      "Example: quintet data bench --model mt5.model --text wiki.txt --megabytes 4 --rounds 1");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

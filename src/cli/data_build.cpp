@@ -190,10 +190,10 @@ void add_data_build(CLI::App& data, Action& action) {
       "with models that are not unigram) are left out; memory stays below 1 GiB.\n\n"
       "Examples:\n"
       "  quintet data build --tokenizer mt5.model --out corpus --language-by directory text/\n"
-      "  quintet data build --tokenizer mt5.model --out c4 --language-by 'file:c4-{}.*' "
+      "  quintet data build --tokenizer mt5.model --out web --language-by 'file:c4-{}.*' "
       "'c4/c4-*.json.gz'\n"
       "  quintet data build --tokenizer m.model --out wiki --language-by field:lang --deduplicate "
-      "--held-out 0.001 wiki.jsonl.zst\n"
+      "--held-out 0.001 wiki.jsonl.gz\n"
       "  quintet data build --tokenizer m.model --out hf --language-by field:lang data/*.parquet\n"
       "  zcat x.gz | quintet data build --tokenizer m.model --out x --stdin-format jsonl -");
   command->callback([build, &action] { action = [build] { return run(*build); }; });

@@ -52,6 +52,7 @@ void add_data_generate(CLI::App& data, Action& action) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "another seed, other text")->capture_default_str();
+  command->footer("Example: quintet data generate text --languages en,de --kilobytes 300");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

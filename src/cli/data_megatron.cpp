@@ -92,8 +92,8 @@ void add_data_import(CLI::App& data, Action& action) {
       ->capture_default_str();
   command->footer(
       "Ids come over as they are, end-of-document ids included.\n\n"
-      "Example: quintet data import --tokenizer mt5.model --out corpus de=german_text_document "
-      "fr=french_text_document");
+      "Example: quintet data import --tokenizer mt5.model --out imported de=de_text_document "
+      "fr=fr_text_document");
   command->callback([import, &action] { action = [import] { return run_import(*import); }; });
 }
 

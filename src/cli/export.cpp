@@ -83,9 +83,8 @@ void add_export(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "print JSON");
   command->footer(
       "Example: quintet export runs/first exported --dtype bf16\n"
-      "Then: MT5ForConditionalGeneration.from_pretrained(\"exported\"), quintet generate exported "
-      "...,\n"
-      "or quintet train --set model.weights=exported");
+      "Then: quintet train --set model.weights=exported\n"
+      "and in Python: MT5ForConditionalGeneration.from_pretrained(\"exported\")");
   command->callback(
       [options, &action] { action = [options] { return export_checkpoint(*options); }; });
 }

@@ -9,6 +9,8 @@
 #include "data/loader/example_text.h"
 #include "data/tokenizer/model_tokenizer.h"
 #include "generate/generator.h"
+#include "train/evaluate.h"
+#include "train/run_config.h"
 
 namespace quintet {
 namespace {
@@ -50,11 +52,15 @@ class TextCodec {
       const std::size_t mark = std::min(text.find(kMark, at), text.size());
       Buffer<std::int32_t> piece;
       QT_TRY(encoder.encode(std::string_view(text).substr(at, mark - at), piece));
-      ids.insert(ids.end(), piece.data(), piece.data() + piece.size());
+      // The space that tokenizers put before a text is none of the text's where a blank ends.
+      const bool space = at > 0 && at < mark && text[at] != ' ' && piece.size() > 0 &&
+                         piece.data()[0] == tokenizer_->vocabulary().find("\u2581");
+      ids.insert(ids.end(), piece.data() + (space ? 1 : 0), piece.data() + piece.size());
       if (mark == text.size()) break;
       const std::size_t close = std::min(text.find('>', mark), text.size() - 1);
       std::int32_t number = -1;
       std::from_chars(text.data() + mark + kMark.size(), text.data() + close, number);
+      if (special_.sentinels == 0) return bad_input("\"{}\": the tokenizer has no blanks", text);
       if (number < 0 || number >= special_.sentinels) {
         return bad_input("\"{}\": the tokenizer has <extra_id_0> to <extra_id_{}>",
                          text.substr(mark, close + 1 - mark), special_.sentinels - 1);
@@ -86,10 +92,16 @@ class TextCodec {
     const Path place = command.tokenizer.empty() ? command.model : command.tokenizer;
     if (!command.tokenizer.empty() && !std::filesystem::is_directory(place, ignored)) return place;
     if (const auto found = tokenizer_in(place)) return *found;
+    std::string why = "has no tokenizer.model, spiece.model or tokenizer.json";
+    if (command.tokenizer.empty() && std::filesystem::exists(place / "run.toml", ignored)) {
+      const auto trained = trained_tokenizer(place);
+      if (trained.ok()) return trained.value();
+      why = "has no tokenizer: " + trained.error().message;
+    }
     return usage_error(
-        "{}: has no tokenizer.model, spiece.model or tokenizer.json; say --tokenizer FILE (a "
-        "SentencePiece model or the corpus it was trained on), or give ids with --ids",
-        place.string());
+        "{}: {}; say --tokenizer FILE (a SentencePiece model or the corpus it was trained on), or "
+        "give ids with --ids",
+        place.string(), why);
   }
   static Result<std::vector<std::int32_t>> parse(const std::string& text) {
     std::vector<std::int32_t> ids;
@@ -131,8 +143,10 @@ Result<std::vector<std::string>> texts_of(const GenerateCommand& command) {
   return texts;
 }
 
-Status generate_texts(const GenerateCommand& command) {
+Status generate_texts(GenerateCommand command) {
   QT_ASSIGN(const std::vector<std::string> texts, texts_of(command));
+  QT_ASSIGN(const Path model, checkpoint_folder(command.model));
+  command.model = model.string();
   QT_ASSIGN(const TextCodec codec, TextCodec::open(command));
   std::vector<std::vector<std::int32_t>> sources;
   std::int64_t longest = 1;
@@ -196,7 +210,7 @@ void add_generate(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "let a trained model fill in blanks or continue a text");
   auto options = std::make_shared<GenerateCommand>();
-  command->add_option("model", options->model, "a checkpoint, or a Hugging Face model's folder")
+  command->add_option("model", options->model, "a checkpoint, a run (its newest checkpoint), or a Hugging Face model's folder")
       ->type_name("FOLDER")
       ->required();
   command->add_option("text", options->texts, "texts; <extra_id_0>, <extra_id_1>, ... are blanks");
@@ -204,7 +218,8 @@ void add_generate(CLI::App& app, Action& action) {
                       "read texts from here, one per line; -: standard input");
   command->add_option(
       "--tokenizer", options->tokenizer,
-      "SentencePiece model, or the folder of a corpus; default: in the model's folder");
+      "SentencePiece model, or the folder of a corpus; default: in the model's folder, or that of "
+      "the run's data");
   command->add_flag("--ids", options->ids, "texts are ids, and so are the results");
   command->add_option("--max-tokens", options->max_tokens, "tokens of a result at most")
       ->check(CLI::Range(1, 1 << 16))
@@ -240,8 +255,7 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--threads", options->threads, "CPU threads (0: one per core)");
   command->add_flag("--json", options->json, "print JSON, one line per text");
   command->footer(
-      "Example: quintet generate runs/corpus/checkpoints/step-00000300 --tokenizer corpus \"one "
-      "<extra_id_0> three\"");
+      "Example: quintet generate runs/corpus \"one <extra_id_0> three\"");
   command->callback(
       [options, &action] { action = [options] { return generate_texts(*options); }; });
 }

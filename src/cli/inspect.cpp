@@ -13,7 +13,7 @@ void add_inspect(CLI::App& app, Action& action) {
   auto rank = std::make_shared<std::int32_t>(0);
   options->add_ranks(*command);
   command->add_option("--rank", *rank, "whose program")->check(CLI::Range(0, 1 << 20));
-  command->footer("Example: quintet inspect program --model tiny --recompute full | less");
+  command->footer("Example: quintet inspect program --model tiny --recompute full > program.txt");
   command->callback([options, rank, &action] {
     action = [options, rank]() -> Status {
       QT_ASSIGN(const RunConfig config, options->load());

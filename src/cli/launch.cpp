@@ -86,7 +86,8 @@ void add_launch(CLI::App& app, Action& action) {
       "Example: quintet launch -n 4 -- train examples/tiny.toml --tp 2 --zero 1\n"
       "Going on after a loss: quintet launch --hosts node1:8,node2:8 -n 16 --restarts 10 -- train "
       "run.toml\n"
-      "Under SLURM use srun instead: srun -n 64 quintet train run.toml --tp 8 (examples/slurm.sh)");
+      "Under SLURM: srun -n 64 quintet train run.toml --tp 8\n"
+      "examples/slurm.sh is a script that goes on after time limits and lost nodes.");
   command->callback([options, ranks, &action] {
     if (ranks->count() == 0 && options->mpirun.cluster.empty()) {
       throw CLI::RequiredError("-n");

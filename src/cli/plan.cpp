@@ -317,7 +317,7 @@ void add_plan(CLI::App& app, Action& action) {
       "--accumulate 8 --source 1024 --target 256 --precision bf16\n"
       "Its time: the same with --machine machines/dgx-h100.toml, and --trace FILE for the time "
       "line\n"
-      "The best: quintet plan --model mt5-xl --ranks 16 --micro-batch 16 --accumulate 8 --source "
+      "The best: quintet plan --model mt5-base --ranks 4 --micro-batch 4 --accumulate 2 --source "
       "512 --target 128 --precision bf16 --machine machines/dgx-a100.toml --best 5");
   command->callback([options, asked, &action] {
     action = [options, asked] { return run_plan(*options, *asked); };

@@ -1,5 +1,7 @@
 #include "cli/plan_time.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -63,10 +65,11 @@ void print_time(const Simulation& s, const Machine& machine) {
              s.device_hours_per_billion_tokens());
   fmt::print("\n{:<18} {:>10} {:>7}\n", "time (mean)", "ms", "share");
   for (const AccountPart& part : parts_of(s.account)) {
-    if (part.seconds < 1e-9) continue;
+    if (std::abs(part.seconds) < 1e-9) continue;
     fmt::print("{:<18} {:>10.3f} {:>6.1f}%\n", part.name, part.seconds * 1e3,
                100 * part.seconds / s.account.step);
   }
+  fmt::print("{:<18} {:>10.3f} {:>6.1f}%\n", "total", s.account.step * 1e3, 100.0);
   for (std::size_t m = 1; m < kMethodCount; ++m) {
     if (s.account.hidden[m] < 1e-9) continue;
     fmt::print("{:<18} {:>10.3f}   beside computation\n",

@@ -11,7 +11,7 @@ void add_study(CLI::App& app, Action& action) {
   add_study_status(*study, action);
   add_study_analyse(*study, action);
   add_study_report(*study, action);
-  study->footer("Example: quintet study run studies/demo.toml --out runs/demo");
+  study->footer("Example: quintet study run studies/demo-local.toml --out runs/demo");
 }
 
 }  // namespace quintet

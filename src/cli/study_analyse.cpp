@@ -110,8 +110,8 @@ void add_study_analyse(CLI::App& study, Action& action) {
   command->footer(
       "Effects are factors on the response, with 95 % intervals (docs/statistics.md).\n"
       "Examples:\n"
-      "  quintet study analyse studies/emulated\n"
-      "  quintet study analyse runs.csv --response seconds --factors zero,tp,bandwidth \\\n"
+      "  quintet study analyse studies/zero2-zero3\n"
+      "  quintet study analyse runs.csv --response seconds --factors zero,bandwidth \\\n"
       "      --numeric bandwidth --block day --where nodes=4");
   command->callback([options, &action] { action = [options] { return run_analyse(*options); }; });
 }

@@ -28,7 +28,7 @@ void add_study_report(CLI::App& study, Action& action) {
   command->footer(
       "Prints the page's name. The page needs nothing but itself: no network, no other file.\n"
       "Example:\n"
-      "  quintet study report studies/emulated --out emulated.html");
+      "  quintet study report studies/zero2-zero3 --out zero.html");
   command->callback([options, &action] {
     action = [options]() -> Status {
       QT_ASSIGN(const std::string page, study_report(options->folder));
@@ -56,7 +56,7 @@ void add_report(CLI::App& app, Action& action) {
   command->footer(
       "Prints the page's name. A run may still be running.\n"
       "Examples:\n"
-      "  quintet report runs/mini\n"
+      "  quintet report runs/first\n"
       "  quintet report runs/zero0 runs/zero3 --out compare.html");
   command->callback([options, &action] {
     action = [options]() -> Status {

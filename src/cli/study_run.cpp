@@ -151,7 +151,7 @@ void add_study_run(CLI::App& study, Action& action) {
                       "folder for its rows (study.sqlite); default runs/study-NAME");
   command->add_flag("--dry-run", options->dry_run, "check the file and say what would run");
   add_run_flags(*command, *options);
-  command->footer("Example: quintet study run studies/demo.toml --out runs/demo");
+  command->footer("Example: quintet study run studies/demo-local.toml --out runs/demo");
   command->callback([options, &action] { action = [options] { return study_run(*options); }; });
 }
 

@@ -198,8 +198,8 @@ void add_tokenizer(CLI::App& app, Action& action) {
       "Documents are cut into sentences of at most 4,192 bytes; nothing is skipped. The library\n"
       "takes many times the text's size of memory: --megabytes bounds it.\n\n"
       "Examples:\n"
-      "  quintet tokenizer train --out my.model --vocabulary 32100 text/\n"
-      "  quintet tokenizer train --out my.model --text-field content data/*.parquet");
+      "  quintet tokenizer train --out my.model --vocabulary 4000 text/\n"
+      "  quintet tokenizer train --out hf.model --vocabulary 400 --text-field text data/*.parquet");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -11,7 +11,7 @@ void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<RunOptions>(*command);
   command->footer(
       "Alone: quintet train --model tiny --set train.steps=500 --set output.folder=runs/first\n"
-      "On 4 ranks: quintet launch -n 4 -- train --tp 2 --zero 1  (or mpirun, or srun)");
+      "On 4 ranks, also by mpirun or srun: quintet launch -n 4 -- train --tp 2 --zero 1");
   command->callback([options, &action] {
     action = [options]() -> Status {
       const RunSignals signals;  // may come while MPI is still starting

@@ -136,6 +136,9 @@ void add_verify(CLI::App& app, Action& action) {
                       "pieces of the model on each stage");
   command->add_flag("--json", options->json, "print JSON");
   command->add_flag("--all", options->all, "every gradient and every step, not only the worst");
+  command->footer(
+      "Exits with 4 where values differ by more than their tolerance.\n"
+      "Example: quintet verify tests/goldens/grid");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -192,20 +192,11 @@ class Export {
       QT_ASSIGN(report_.tokenizer, tokenizer_at(options_.tokenizer));
       return {};
     }
-    const auto config = load_run_config((checkpoint_.info.folder / "run.toml").string(), {});
-    if (!config.ok()) {
-      report_.why_no_tokenizer = config.error().message;
-    } else if (config.value().data.kind == "synthetic") {
-      report_.why_no_tokenizer = "it was trained on synthetic data";
+    const auto found = trained_tokenizer(checkpoint_.info.folder);
+    if (found.ok()) {
+      report_.tokenizer = found.value();
     } else {
-      const Path data = tokenizer_place(config.value());
-      if (const auto found = tokenizer_at(data);
-          found.ok() && std::filesystem::exists(found.value())) {
-        report_.tokenizer = found.value();
-      } else {
-        report_.why_no_tokenizer =
-            fmt::format("{}, which it was trained with, is not there", data.string());
-      }
+      report_.why_no_tokenizer = found.error().message;
     }
     return {};
   }

@@ -1,5 +1,5 @@
-// Keeps a run's books: the time of every step by what it was spent on, the bytes sent, the memory
-// taken; on request a trace of some steps. At the end the ranks' books are laid side by side.
+// What a run took: the time of every step by what it was spent on, the bytes sent, the memory
+// taken; on request a trace of some steps. At the end the ranks' figures are laid side by side.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,7 @@ void TrainSection::list(FieldList& fields) {
              "stops the run and nothing else does",
              one_of({"none", "stop", "skip", "rewind"}));
   fields.add("spike_loss", spike_loss,
-             "a loss so many times the median of the steps before is a spike; 0: not looked at",
+             "a loss this many times the median of the steps before is a spike; 0: not looked at",
              between(0, 1e6));
   fields.add("spike_norm", spike_norm, "the same for the gradient norm", between(0, 1e6));
   fields.add("spike_window", spike_window,
@@ -162,7 +162,7 @@ void ValidateSection::list(FieldList& fields) {
       "empty: the run's own corpus");
   fields.add("split", split, "which part of the corpus", one_of({"train", "held_out"}));
   fields.add("patience", patience,
-             "training ends early after so many validations without a better loss; 0: never",
+             "training ends early after this many validations without a better loss; 0: never",
              at_least(0));
 }
 
@@ -203,6 +203,16 @@ Result<RunConfig> load_run_config(const std::string& file,
 Path tokenizer_place(const RunConfig& config) {
   if (config.data.kind == "corpus") return config.data.corpus.folders().front();
   return config.data.pairs.tokenizer.empty() ? config.model.weights : config.data.pairs.tokenizer;
+}
+
+Result<Path> trained_tokenizer(const Path& checkpoint) {
+  QT_ASSIGN(const RunConfig config, load_run_config((checkpoint / "run.toml").string(), {}));
+  if (config.data.kind == "synthetic") return bad_input("it was trained on synthetic data");
+  const Path place = tokenizer_place(config);
+  const auto found = tokenizer_at(place);
+  std::error_code failure;
+  if (found.ok() && std::filesystem::exists(found.value(), failure)) return found.value();
+  return bad_input("{}, which it was trained with, is not there", place.string());
 }
 
 namespace {
@@ -260,7 +270,7 @@ Status fit_lengths(const RunConfig& config, StepOptions& options) {
     options.batch.padded = counts.source_length() != config.batch.source;
     target = counts.target_length();
   }
-  // Some tokens that do not count make the length one that tensor-parallel ranks can share out
+  // Some tokens that do not count make the length one that tensor-parallel ranks can divide
   // evenly. The same under every layout: dropout is drawn by position.
   if (config.batch.target == 0) options.batch.target = (target + 7) / 8 * 8;
   return {};

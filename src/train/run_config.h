@@ -121,6 +121,10 @@ Result<RunConfig> load_run_config(const std::string& file,
 // Where the tokenizer of the data is: a file, or a folder with one. Not of synthetic data.
 Path tokenizer_place(const RunConfig& config);
 
+// The tokenizer of the data that a checkpoint was trained on, if that is still there; otherwise the
+// reason why there is none.
+Result<Path> trained_tokenizer(const Path& checkpoint);
+
 // What the engine compiles for such a run on so many ranks: loads the model's shape and checks that
 // all fits together.
 Result<StepOptions> step_options(const RunConfig& config, std::int64_t world);

@@ -419,7 +419,9 @@ Status Run::train_steps() {
                                                                   config_.train.max_hours)
                                                     : "",
                         saves_ ? "; continue with output.resume=true"
-                               : "; nothing was saved: this run writes no checkpoints");
+                        : keeps_files_
+                            ? "; nothing was saved: output.checkpoints is false"
+                            : "; nothing was saved: output.folder says where, and is not set");
     }
     if (last) break;
   }

@@ -299,6 +299,44 @@ TEST_F(Pairs, AreLearnedAndGenerated) {
         testing::quintet("generate " + at("learned/checkpoints/step-00000250").string() +
                          " --threads 1 --tokenizer " + at("model").string() + " " + pair.source);
     EXPECT_TRUE(outcome.says(pair.target)) << outcome.output;
+    // The run's folder is its newest checkpoint, whose data has a tokenizer.
+    const auto of_run =
+        testing::quintet("generate " + at("learned").string() + " --threads 1 " + pair.source);
+    EXPECT_TRUE(of_run.says(pair.target)) << of_run.output;
+  }
+  const auto blank = testing::quintet("generate " + at("learned").string() + " 'one <extra_id_0>'");
+  EXPECT_EQ(blank.exit_code, 3);
+  EXPECT_TRUE(blank.says("the tokenizer has no blanks")) << blank.output;
+  std::filesystem::rename(at("model"), at("elsewhere"));
+  const auto lost = testing::quintet("generate " + at("learned").string() + " one");
+  EXPECT_EQ(lost.exit_code, 2);
+  EXPECT_TRUE(lost.says("which it was trained with, is not there")) << lost.output;
+  EXPECT_TRUE(lost.says("--tokenizer FILE")) << lost.output;
+}
+
+TEST_F(Pairs, AModelOfSyntheticDataHasNoTokenizer) {
+  const std::string run = at("synthetic").string();
+  const auto trained =
+      testing::quintet("train --threads 1 --set train.steps=1 --set output.folder=" + run);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const auto outcome = testing::quintet("generate " + run + " one");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(outcome.says("it was trained on synthetic data")) << outcome.output;
+  EXPECT_EQ(testing::quintet("generate " + run + " --ids '5 6 7' --threads 1").exit_code, 0);
+
+  // With some tokenizer all the same: what follows a blank has no more space before it than its
+  // text.
+  const auto text = testing::run_shell("sh " QUINTET_SOURCE_DIR "/examples/make_text.sh " +
+                                       at("text").string());
+  ASSERT_EQ(text.exit_code, 0) << text.output;
+  const auto tokenizer = testing::quintet("tokenizer train --vocabulary 500 --out " +
+                                          at("t.model").string() + " " + at("text").string());
+  ASSERT_EQ(tokenizer.exit_code, 0) << tokenizer.output;
+  for (const std::string after : {".", " is"}) {
+    const auto blank =
+        testing::quintet("generate --threads 1 --max-tokens 4 " + run + " --tokenizer " +
+                         at("t.model").string() + " 'Oslo <extra_id_0>" + after + "'");
+    EXPECT_TRUE(blank.says("]" + after + "\n")) << blank.output;
   }
 }
 
