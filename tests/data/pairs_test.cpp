@@ -326,8 +326,8 @@ TEST_F(Pairs, AModelOfSyntheticDataHasNoTokenizer) {
 
   // With some tokenizer all the same: what follows a blank has no more space before it than its
   // text.
-  const auto text = testing::run_shell("sh " QUINTET_SOURCE_DIR "/examples/make_text.sh " +
-                                       at("text").string());
+  const auto text =
+      testing::run_shell("sh " QUINTET_SOURCE_DIR "/examples/make_text.sh " + at("text").string());
   ASSERT_EQ(text.exit_code, 0) << text.output;
   const auto tokenizer = testing::quintet("tokenizer train --vocabulary 500 --out " +
                                           at("t.model").string() + " " + at("text").string());

@@ -131,7 +131,8 @@ TEST(Faults, ARankAloneThatHangsEnds) {
 TEST(Faults, ALossThatIsNoNumberEndsAllRanksWithItsCode) {
   expect_end(quintet("launch -n 2 --threads 1 --" + kSmallRun +
                      "--micro-batch 2 --set train.steps=50 --set schedule.peak=100 "
-                     "--set optimizer.weight_decay=1 --set schedule.kind=constant --set schedule.warmup_steps=0"),
+                     "--set optimizer.weight_decay=1 --set schedule.kind=constant --set "
+                     "schedule.warmup_steps=0"),
              5, "not finite");
 }
 

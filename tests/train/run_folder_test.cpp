@@ -112,7 +112,8 @@ TEST(RunFolder, ADamagedConfigurationIsADamagedCheckpoint) {
     ASSERT_TRUE(text.ok());
     const auto at = text.value().find(whole);
     ASSERT_NE(at, std::string::npos) << text.value();
-    std::ofstream((newest / "run.toml").string()) << text.value().replace(at, whole.size(), damaged);
+    std::ofstream((newest / "run.toml").string())
+        << text.value().replace(at, whole.size(), damaged);
     config.output.resume = true;
     config.train.steps = 5;
     const auto resumed = train_in_folder(config);

@@ -206,7 +206,8 @@ TEST(Searches, KilledTwentyTimesEndAsUndisturbed) {
               killed.c_str(), nullptr);
       ::_exit(127);
     }
-    std::this_thread::sleep_for(longest * (0.1 + 0.9 * static_cast<double>(random() % 1000) / 1000));
+    std::this_thread::sleep_for(longest *
+                                (0.1 + 0.9 * static_cast<double>(random() % 1000) / 1000));
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) {
       ASSERT_EQ(status, 0);
