@@ -1,36 +1,19 @@
 #include "lab/study_store.h"
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 namespace quintet {
 namespace {
 
-constexpr const char* kTables[] = {
-    "CREATE TABLE study(key TEXT PRIMARY KEY, value TEXT)",
-    "CREATE TABLE factors(position INTEGER PRIMARY KEY, name TEXT UNIQUE, numeric INTEGER, "
-    "levels TEXT)",
-    "CREATE TABLE runs(id INTEGER PRIMARY KEY, cell INTEGER, repeat INTEGER, block INTEGER, "
-    "position INTEGER, origin TEXT, settings TEXT, status TEXT, reason TEXT, command TEXT, "
-    "started REAL, finished REAL, exit INTEGER, step_seconds REAL, step_seconds_all TEXT, "
-    "tokens_per_second REAL, memory_bytes INTEGER, host_bytes INTEGER, bytes_sent INTEGER, "
-    "books TEXT, final_loss REAL, fingerprint TEXT, host TEXT, version TEXT)"};
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name_here() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
+const FolderDatabase::Kind kStudyDatabase = {
+    "study",
+    "factors runs study ",
+    {"CREATE TABLE study(key TEXT PRIMARY KEY, value TEXT)",
+     "CREATE TABLE factors(position INTEGER PRIMARY KEY, name TEXT UNIQUE, numeric INTEGER, "
+     "levels TEXT)",
+     "CREATE TABLE runs(id INTEGER PRIMARY KEY, cell INTEGER, repeat INTEGER, block INTEGER, "
+     "position INTEGER, origin TEXT, settings TEXT, status TEXT, reason TEXT, command TEXT, "
+     "started REAL, finished REAL, exit INTEGER, step_seconds REAL, step_seconds_all TEXT, "
+     "tokens_per_second REAL, memory_bytes INTEGER, host_bytes INTEGER, bytes_sent INTEGER, "
+     "books TEXT, final_loss REAL, fingerprint TEXT, host TEXT, version TEXT)"}};
 
 // NULL where there was nothing to measure.
 SqlValue if_done(const RowResult& result, SqlValue value) {
@@ -43,69 +26,25 @@ Json json_of(const TomlScalar& scalar) {
   return std::visit([](const auto& value) { return Json(value); }, scalar);
 }
 
-StudyStore::StudyStore(Path folder, SqlDatabase database, int lock)
-    : folder_(std::move(folder)), database_(std::move(database)), lock_(lock) {}
-StudyStore::StudyStore(StudyStore&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      database_(std::move(other.database_)),
-      lock_(std::exchange(other.lock_, -1)) {}
-StudyStore::~StudyStore() {
-  if (lock_ >= 0) ::close(lock_);
-}
+StudyStore::StudyStore(FolderDatabase database) : database_(std::move(database)) {}
 
 Result<StudyStore> StudyStore::open(const Path& folder, bool create) {
-  const Path file = folder / "study.sqlite";
-  if (create) {
-    QT_TRY(make_directories(folder));
-  } else if (!std::filesystem::exists(file)) {
-    return bad_input("{}: no study is in this folder (study.sqlite is missing)", folder.string());
-  }
-  const Path lock_file = folder / "lock";
-  const int lock = ::open(lock_file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock < 0) return io_error("{}: {}", lock_file.string(), std::strerror(errno));
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    ::close(lock);
-    return usage_error("{}: another process is running this study", folder.string());
-  }
-  auto database = SqlDatabase::open(
-      file.string(), create ? SqlDatabase::Mode::kCreate : SqlDatabase::Mode::kWrite);
-  if (!database.ok()) {
-    ::close(lock);
-    return database.error();
-  }
-  StudyStore store(folder, std::move(database).value(), lock);
-  // One file whenever nothing is being written, durable after every row.
-  QT_TRY(store.database_.run("PRAGMA journal_mode=DELETE"));
-  QT_TRY(store.database_.run("PRAGMA synchronous=FULL"));
-  return store;
+  QT_ASSIGN(FolderDatabase database, FolderDatabase::open(folder, kStudyDatabase, create));
+  return StudyStore(std::move(database));
 }
 
 Result<StudyStore> StudyStore::view(const Path& folder) {
-  const Path file = folder / "study.sqlite";
-  if (!std::filesystem::exists(file)) {
-    return bad_input("{}: no study is in this folder (study.sqlite is missing)", folder.string());
-  }
-  QT_ASSIGN(SqlDatabase database, SqlDatabase::open(file.string(), SqlDatabase::Mode::kRead));
-  StudyStore store(folder, std::move(database), -1);
-  QT_ASSIGN(const bool holds, store.holds_study());
-  if (!holds) return bad_input("{}: not the store of a study", file.string());
-  return store;
+  QT_ASSIGN(FolderDatabase database, FolderDatabase::view(folder, kStudyDatabase));
+  return StudyStore(std::move(database));
 }
 
 Result<bool> StudyStore::holds_study() const {
-  QT_ASSIGN(const auto tables,
-            database_.query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"));
-  if (tables.empty()) return false;
-  std::string names;
-  for (const SqlRow& row : tables) names += text_in(row[0]) + " ";
-  if (names == "factors runs study ") return true;
-  return bad_input("{}: a database of something else (tables {}); nothing was changed",
-                   (folder_ / "study.sqlite").string(), names);
+  return database_.begun();
 }
 
 Status StudyStore::begin(const StudyFile& study, const std::vector<PlannedRow>& rows) {
   QT_TRY(database_.run("BEGIN IMMEDIATE"));
-  for (const char* table : kTables) QT_TRY(database_.run(table));
+  QT_TRY(database_.make_tables());
   const std::vector<std::pair<std::string, std::string>> facts = {
       {"name", study.study.name},
       {"question", study.study.question},
@@ -139,12 +78,11 @@ Status StudyStore::begin(const StudyFile& study, const std::vector<PlannedRow>& 
 }
 
 Result<std::string> StudyStore::get(const std::string& key) const {
-  QT_ASSIGN(const auto rows, database_.query("SELECT value FROM study WHERE key = ?", {key}));
-  return rows.empty() ? std::string() : text_in(rows[0][0]);
+  return database_.get(key);
 }
 
 Status StudyStore::set(const std::string& key, const std::string& value) {
-  return database_.run("INSERT OR REPLACE INTO study VALUES(?,?)", {key, value});
+  return database_.set(key, value);
 }
 
 Result<std::int64_t> StudyStore::reclaim() {

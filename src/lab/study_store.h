@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "lab/design.h"
-#include "lab/sqlite.h"
+#include "lab/folder_database.h"
 
 namespace quintet {
 
@@ -45,9 +45,6 @@ class StudyStore {
   static Result<StudyStore> open(const Path& folder, bool create);
   // Only to look at, whoever holds it.
   static Result<StudyStore> view(const Path& folder);
-  StudyStore(StudyStore&& other) noexcept;
-  StudyStore& operator=(StudyStore&&) = delete;
-  ~StudyStore();
 
   // Whether there is a study in it.
   Result<bool> holds_study() const;
@@ -68,10 +65,8 @@ class StudyStore {
   Status put_back(std::int64_t id);  // was interrupted; is planned again
 
  private:
-  StudyStore(Path folder, SqlDatabase database, int lock);
-  Path folder_;
-  SqlDatabase database_;
-  int lock_ = -1;
+  explicit StudyStore(FolderDatabase database);
+  FolderDatabase database_;
 };
 
 // A setting as JSON, and the level of a factor that it is.

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/files.h"
+#include "lab/folder_database.h"
 #include "lab/search/decide.h"
-#include "lab/sqlite.h"
 
 namespace quintet {
 
@@ -19,9 +19,6 @@ class SearchJournal {
   static Result<SearchJournal> open(const Path& folder, bool create);
   // Only to look at, whoever holds it.
   static Result<SearchJournal> view(const Path& folder);
-  SearchJournal(SearchJournal&& other) noexcept;
-  SearchJournal& operator=(SearchJournal&&) = delete;
-  ~SearchJournal();
 
   Result<bool> holds_search() const;
   // Puts a search into an empty one, at once or not at all.
@@ -40,10 +37,8 @@ class SearchJournal {
   Status finished(Trial& trial, const RungResult& result, std::optional<std::int64_t> exit);
 
  private:
-  SearchJournal(Path folder, SqlDatabase database, int lock);
-  Path folder_;
-  SqlDatabase database_;
-  int lock_ = -1;
+  explicit SearchJournal(FolderDatabase database);
+  FolderDatabase database_;
 };
 
 }  // namespace quintet
