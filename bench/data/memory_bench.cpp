@@ -152,10 +152,9 @@ int main(int argc, char** argv) {
   check(write_file(model, pieces.value()));
   fmt::print("{:.2f} GiB of text\n", static_cast<double>(bytes) * 0x1p-30);
 
-  const std::vector<std::string> build = {quintet,         "data",      "build", "--tokenizer",
-                                          model,           "--out",     corpus,  "--language-by",
-                                          "directory",     "--held-out", "0.001", "--threads",
-                                          threads,         text};
+  const std::vector<std::string> build = {
+      quintet,         "data",      "build",      "--tokenizer", model,       "--out", corpus,
+      "--language-by", "directory", "--held-out", "0.001",       "--threads", threads, text};
   const auto with = [](std::vector<std::string> arguments, const std::string& more) {
     arguments.push_back(more);
     return arguments;
@@ -166,9 +165,9 @@ int main(int argc, char** argv) {
   run("verify", {quintet, "data", "verify", corpus, "--threads", threads});
   run("inspect", {quintet, "data", "inspect", corpus, "--sample", "0", "1", "2"});
   run("inspect --set pack=true", {quintet, "data", "inspect", corpus, "--set", "pack=true"});
-  run("train, two steps", {quintet, "train", "--model", "tiny", "--set", "data.kind=corpus", "--set",
-                           "data.folder=" + corpus.string(), "--set", "model.vocabulary=0", "--set",
-                           "train.steps=2"});
+  run("train, two steps",
+      {quintet, "train", "--model", "tiny", "--set", "data.kind=corpus", "--set",
+       "data.folder=" + corpus.string(), "--set", "model.vocabulary=0", "--set", "train.steps=2"});
   run("export", {quintet, "data", "export", corpus, "--out", folder / "megatron"});
   std::filesystem::remove_all(corpus);
   run("import", {quintet, "data", "import", "--tokenizer", model, "--out", corpus,

@@ -1,6 +1,7 @@
-// pipeline_picture TRACE.json OUT.svg: one step of all ranks as a picture of its own, a row for each rank's
-// computation, drawn by the charts of the reports. The trace is one that `quintet plan --trace` or
-// `quintet train --trace` wrote. docs/pictures/pipeline.svg is that of docs/foresight.md.
+// pipeline_picture TRACE.json OUT.svg: one step of all ranks as a picture of its own, a row for
+// each rank's computation, drawn by the charts of the reports. The trace is one that `quintet plan
+// --trace` or `quintet train --trace` wrote. docs/pictures/pipeline.svg is that of
+// docs/foresight.md.
 #include <algorithm>
 #include <array>
 #include <cstdio>

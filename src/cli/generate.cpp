@@ -210,7 +210,9 @@ void add_generate(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "let a trained model fill in blanks or continue a text");
   auto options = std::make_shared<GenerateCommand>();
-  command->add_option("model", options->model, "a checkpoint, a run (its newest checkpoint), or a Hugging Face model's folder")
+  command
+      ->add_option("model", options->model,
+                   "a checkpoint, a run (its newest checkpoint), or a Hugging Face model's folder")
       ->type_name("FOLDER")
       ->required();
   command->add_option("text", options->texts, "texts; <extra_id_0>, <extra_id_1>, ... are blanks");
@@ -254,8 +256,7 @@ void add_generate(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads (0: one per core)");
   command->add_flag("--json", options->json, "print JSON, one line per text");
-  command->footer(
-      "Example: quintet generate runs/corpus \"one <extra_id_0> three\"");
+  command->footer("Example: quintet generate runs/corpus \"one <extra_id_0> three\"");
   command->callback(
       [options, &action] { action = [options] { return generate_texts(*options); }; });
 }

@@ -1,5 +1,6 @@
 // Plays the programs of all ranks against each other: the one engine behind the proof that they fit
-// together (verify_all_ranks in train/step_program.h) and the prediction of their time (lab/simulate.h).
+// together (verify_all_ranks in train/step_program.h) and the prediction of their time
+// (lab/simulate.h).
 //
 // It reads them strictly: ops of a stream one after the other, each once everything it waits for is
 // done; a message or collective goes on only when all its sides have come to it. What happens next

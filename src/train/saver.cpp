@@ -14,7 +14,8 @@ bool saves(const OutputSection& output) {
 std::int64_t saving_bytes(const OutputSection& output, const StepOptions& options) {
   if (!saves(output)) return 0;
   return saving_bytes(
-      checkpoint_layout(whole_weights(options.model), stored_values(options.optimizer.name, options.optimizer.ema > 0)),
+      checkpoint_layout(whole_weights(options.model),
+                        stored_values(options.optimizer.name, options.optimizer.ema > 0)),
       options.grid.size(), output.background);
 }
 

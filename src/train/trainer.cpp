@@ -414,14 +414,14 @@ Status Run::train_steps() {
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
     if (stop && !last) {
-      return make_error(ErrorCode::kInterrupted, "stopped after step {}{}{}", step,
-                        request == Request::kTimeUp ? fmt::format(": train.max_hours = {} are over",
-                                                                  config_.train.max_hours)
-                                                    : "",
-                        saves_ ? "; continue with output.resume=true"
-                        : keeps_files_
-                            ? "; nothing was saved: output.checkpoints is false"
-                            : "; nothing was saved: output.folder says where, and is not set");
+      return make_error(
+          ErrorCode::kInterrupted, "stopped after step {}{}{}", step,
+          request == Request::kTimeUp
+              ? fmt::format(": train.max_hours = {} are over", config_.train.max_hours)
+              : "",
+          saves_         ? "; continue with output.resume=true"
+          : keeps_files_ ? "; nothing was saved: output.checkpoints is false"
+                         : "; nothing was saved: output.folder says where, and is not set");
     }
     if (last) break;
   }

@@ -119,11 +119,12 @@ Result<ValidationResult> Validation::run(World& world) {
   const BatchShape& shape = options_.batch;
   const std::vector<std::string> names = data_.source->group_names();
   std::vector<LossSum> sums(names.size());
-  Prefetcher prefetcher(*data_.source,
-                        [plan, dp = program_->place.dp, first = data_.first](std::int64_t n) {
-                          return first + plan.first_sample_of(n, dp);
-                        },
-                        {shape.micro_batch, shape.source, shape.target, kLoaderThreads, kLoaderAhead});
+  Prefetcher prefetcher(
+      *data_.source,
+      [plan, dp = program_->place.dp, first = data_.first](std::int64_t n) {
+        return first + plan.first_sample_of(n, dp);
+      },
+      {shape.micro_batch, shape.source, shape.target, kLoaderThreads, kLoaderAhead});
   // The last batches may be filled up with sequences that do not count.
   std::vector<Batch> batches(index(options_.accumulate));
   const std::int64_t runs = (sequences_ + plan.global_batch() - 1) / plan.global_batch();
