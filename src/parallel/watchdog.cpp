@@ -21,7 +21,7 @@
 //                 "B <step> <waiting> <age> <limit> <doing>"       alive, and how it is getting on
 //                 "F <code> <consequence> <step> <error>"          cannot go on
 //                 "Q"                                              done
-//   from rank 0:  "welcome", "P" alive, "Q" all are done,
+//   from rank 0:  "welcome", "P" alive, "Q" all are done, "A" the run does not start,
 //                 "L <code> <message>"                             the run ends
 
 namespace quintet {
@@ -122,6 +122,8 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(World& world, double timeout) 
   if (announcement.rfind("error ", 0) == 0)
     return io_error("watchdog: {}", announcement.substr(std::strlen("error ")));
   const Status joined = dog->rank_ == 0 ? Status() : dog->join(announcement);
+  // At once: from the welcome on rank 0 expects to hear of this rank, however late others come.
+  if (dog->rank_ != 0 && joined.ok()) watch();
   std::string missing;
   const std::string mine_says = joined.ok() ? "" : joined.error().message;
   const auto all_say = world.gather(mine_says);
@@ -129,11 +131,9 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(World& world, double timeout) 
     if (!all_say[r].empty() && missing.empty())
       missing = fmt::format("rank {} on {} {}", r, hosts[r].name, all_say[r]);
   }
-  // Before the others hear of it and hang up.
   if (!missing.empty()) dog->abandoned_ = true;
   missing = world.broadcast(missing);
   if (!missing.empty()) return io_error("watchdog: {}", missing);
-  if (dog->rank_ != 0) watch();
   return dog;
 }
 
@@ -302,7 +302,7 @@ void Watchdog::end_process(ErrorCode code, const std::string& message, bool spea
 
 void Watchdog::run_hub() {
   for (std::int32_t done = 0; !stop_ || done < size_ - 1;) {
-    if (abandoned_) return;
+    if (abandoned_) return say_last("A");
     std::vector<int> descriptors;
     for (const LineSocket& listener : listeners_) descriptors.push_back(listener.descriptor());
     for (const Stranger& stranger : strangers_) descriptors.push_back(stranger.socket.descriptor());
@@ -336,6 +336,32 @@ void Watchdog::run_hub() {
     if (!peer.socket.open()) continue;
     peer.socket.send("Q");
     peer.socket.end_sending();
+  }
+}
+
+void Watchdog::say_last(const std::string& line) {
+  for (Peer& peer : peers_) {
+    if (!peer.socket.open()) continue;
+    peer.socket.send(line);
+    peer.socket.end_sending();
+  }
+  // Ended at once, with lines unread, the system would take back what it has not yet delivered.
+  const double until = now() + 1;
+  for (bool open = true; open && now() < until;) {
+    std::vector<int> descriptors;
+    open = false;
+    for (Peer& peer : peers_) {
+      if (!peer.socket.open()) continue;
+      if (!peer.socket.read()) {
+        peer.socket.close();
+        continue;
+      }
+      for (std::string ignored; peer.socket.next_line(ignored);) {
+      }
+      open = true;
+      descriptors.push_back(peer.socket.descriptor());
+    }
+    if (open) wait_for_any(descriptors, kTickMilliseconds);
   }
 }
 
@@ -488,29 +514,7 @@ void Watchdog::end_all(const Report& cause, bool everyone) {
   leave_outcome({cause.code, message});
   fmt::print(stderr, "quintet: {}\n", message);
   std::fflush(stderr);
-  for (Peer& peer : peers_) {
-    if (!peer.socket.open()) continue;
-    peer.socket.send(fmt::format("L {} {}", static_cast<int>(cause.code), text));
-    peer.socket.end_sending();
-  }
-  // Ended at once, with lines unread, the system would take back what it has not yet delivered.
-  const double until = now() + 1;
-  for (bool open = true; open && now() < until;) {
-    std::vector<int> descriptors;
-    open = false;
-    for (Peer& peer : peers_) {
-      if (!peer.socket.open()) continue;
-      if (!peer.socket.read()) {
-        peer.socket.close();
-        continue;
-      }
-      for (std::string ignored; peer.socket.next_line(ignored);) {
-      }
-      open = true;
-      descriptors.push_back(peer.socket.descriptor());
-    }
-    if (open) wait_for_any(descriptors, kTickMilliseconds);
-  }
+  say_last(fmt::format("L {} {}", static_cast<int>(cause.code), text));
   end_process(cause.code, message, false);
 }
 
@@ -525,7 +529,7 @@ void Watchdog::run_member() {
     std::string line;
     while (hub_.next_line(line)) {
       last_heard = clock_;
-      if (line == "Q") return;
+      if (line == "Q" || line == "A") return;
       if (line.rfind("L ", 0) != 0) continue;
       std::istringstream words(line);
       std::string ignored;

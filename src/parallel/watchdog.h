@@ -87,6 +87,7 @@ class Watchdog {
   void wake();
 
   void run_hub();
+  void say_last(const std::string& line);
   void admit_ranks();
   void hear(std::int32_t rank, Peer& peer);
   void look_for_stuck();
@@ -113,7 +114,7 @@ class Watchdog {
   std::function<std::string(std::int32_t)> op_name_;
   std::optional<Report> failure_;
   std::atomic<bool> stop_{false};
-  std::atomic<bool> abandoned_{false};  // the run does not start
+  std::atomic<bool> abandoned_{false};  // rank 0's: the run does not start
 
   // The thread's own.
   double clock_ = 0, last_tick_ = 0;    // seconds that the thread has been running

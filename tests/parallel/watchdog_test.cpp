@@ -71,10 +71,10 @@ class Stranger {
   std::thread thread_;
 };
 
-// A world whose ranks hear late of what rank 0 says: until they come, its port is open.
-class SlowToHear : public World {
+// A world in which what rank 0 says arrives late, changed, or is answered late.
+class OddWorld : public World {
  public:
-  explicit SlowToHear(World& world) : world_(world) {}
+  explicit OddWorld(World& world) : world_(world) {}
   std::int32_t size() const override { return world_.size(); }
   std::int32_t rank() const override { return world_.rank(); }
   std::unique_ptr<Communicator> group(const std::vector<std::int32_t>& ranks,
@@ -82,20 +82,27 @@ class SlowToHear : public World {
     return world_.group(ranks, key);
   }
   std::int64_t minimum(std::int64_t value) override { return world_.minimum(value); }
-  std::vector<std::string> gather(const std::string& text) override { return world_.gather(text); }
+  std::vector<std::string> gather(const std::string& text) override {
+    std::this_thread::sleep_for(before_answer);
+    return world_.gather(text);
+  }
   std::string broadcast(const std::string& text) override {
     std::string heard = world_.broadcast(text);
-    if (rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return heard;
+    if (rank() > 0) std::this_thread::sleep_for(before_hearing);
+    return changes && heard.find("127.0.0.1") != std::string::npos ? "x" + heard : heard;
   }
   void barrier() override { world_.barrier(); }
+
+  std::chrono::milliseconds before_hearing{0}, before_answer{0};
+  bool changes = false;  // the announcement, so that this rank does not know the secret
 
  private:
   World& world_;
 };
 
 TEST(Watchdog, StrangersAreNotListenedTo) {
-  SlowToHear world(test_world());
+  OddWorld world(test_world());
+  world.before_hearing = std::chrono::milliseconds(50);  // until they come, rank 0's port is open
   std::optional<Stranger> stranger;
   if (world.rank() == 0) stranger.emplace();
   for (int round = 0; round < 200; ++round) {
@@ -111,6 +118,24 @@ TEST(Watchdog, StrangersAreNotListenedTo) {
     stranger->stop();
     EXPECT_GT(stranger->visits(), 0);
   }
+}
+
+TEST(Watchdog, RanksMayStartSlowly) {
+  OddWorld world(test_world());
+  if (world.rank() == 1) world.before_answer = std::chrono::milliseconds(1500);
+  auto dog = Watchdog::start(world, 0.8);
+  ASSERT_TRUE(dog.ok()) << dog.error().message;
+  dog.value()->finish();
+}
+
+TEST(Watchdog, ARankThatCannotComeIsNamedByAll) {
+  OddWorld world(test_world());
+  world.changes = world.rank() == 2;
+  const auto dog = Watchdog::start(world, 1);
+  ASSERT_FALSE(dog.ok());
+  EXPECT_NE(dog.error().message.find("rank 2 on "), std::string::npos) << dog.error().message;
+  EXPECT_NE(dog.error().message.find("cannot reach rank 0"), std::string::npos)
+      << dog.error().message;
 }
 
 TEST(Watchdog, NobodyListensOnceAllRanksAreThere) {
