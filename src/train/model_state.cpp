@@ -91,7 +91,11 @@ Status ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, 
         status = source(weight, element + done, std::span(values));
         const auto store = [&]<class T>(T, const auto& convert) {
           std::vector<T> stored(values.size());
-          std::transform(values.begin(), values.end(), stored.begin(), convert);
+          parallel_for(std::ssize(values), kElementGrain,
+                       [&](std::int64_t begin, std::int64_t end, int) {
+                         std::transform(values.begin() + begin, values.begin() + end,
+                                        stored.begin() + begin, convert);
+                       });
           executor_.write(tensor, (offset + done) * size_of(dtype),
                           std::as_bytes(std::span(stored)));
         };
