@@ -28,6 +28,7 @@ struct ModelOptions {
   DType dtype = DType::kF32;       // of the working weights and the activations
   DType grad_dtype = DType::kF32;  // of the accumulated gradients
   double z_loss = 0;
+  double label_smoothing = 0;   // of training; validation's loss is the plain cross-entropy
   std::int64_t loss_chunk = 0;  // tokens whose logits exist at one time; 0: chosen by size
   // What those logits may take in float32 where the chunk is chosen. A GPU wants larger products
   // than a CPU, and has the room.

@@ -425,9 +425,11 @@ class T5Emitter {
     attrs.z_loss = static_cast<float>(options_.z_loss);
     attrs.first_word = embedding.row0;
     attrs.words = embedding.rows;
+    attrs.all_words = config_.vocab_size;
     attrs.group = tp_group_;
     const StepIo& io = program_.io;
     if (options_.gradients) {
+      attrs.smoothing = static_cast<float>(options_.label_smoothing);
       b_.emit("loss", OpKind::kLinearCrossEntropy, attrs,
               {y, head, io.labels, label_count_, io.loss, d_head}, {io.loss, kCreate, d_head});
     } else {

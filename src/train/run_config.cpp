@@ -5,6 +5,7 @@
 #include "data/tokenizer/model_tokenizer.h"
 #include "optim/decay_table.h"
 #include "parallel/communicator.h"
+#include "train/batch_ramp.h"
 #include "train/model_state.h"
 #include "train/sample_order.h"
 
@@ -30,6 +31,10 @@ void ModelSection::list(FieldList& fields) {
   fields.add("z_loss", z_loss,
              "weight of the squared log-sum-exp of the logits; mT5 was trained with 1e-4",
              between(0, 1));
+  fields.add("label_smoothing", label_smoothing,
+             "share of each label's target that is spread evenly over all words; validation goes "
+             "without it",
+             between(0, 0.99));
   fields.add("loss_chunk", loss_chunk,
              "tokens whose logits exist at one time; 0: as many as fill about 64 MiB (cuda: 1 GiB)",
              at_least(0));
@@ -43,6 +48,11 @@ void BatchSection::list(FieldList& fields) {
              "sequences of one step over all ranks, from which batch.accumulate then follows; 0: "
              "micro_batch x accumulate x data-parallel ranks",
              between(0, std::int64_t{1} << 40));
+  fields.add(
+      "ramp", ramp,
+      "smaller batches at first: [\"1000=64\", \"2000=128\"] lets each step up to the 1000th "
+      "have 64 sequences, then up to the 2000th 128, after that batch.global; the run goes "
+      "through a checkpoint wherever the size changes");
   fields.add("source", source, "tokens of the encoder's input", between(3, 1 << 20));
   fields.add("target", target,
              "tokens of the decoder; 0: what the objective makes of the source, rounded up to a "
@@ -340,12 +350,35 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
 
 // Whether there is something to go back to, and to skip.
 Status check_spike_keys(const RunConfig& config, const StepOptions& options) {
+  if (!config.train.skip_batches.empty() && !config.batch.ramp.empty()) {
+    return usage_error(
+        "train.skip_batches counts batches of one size, and with batch.ramp they have several");
+  }
   QT_TRY(parse_batches(config.train.skip_batches, options.global_batch()));
   if (config.train.on_spike != "rewind") return {};
   if (config.output.folder.empty() || !config.output.checkpoints || config.output.save_every == 0) {
     return usage_error(
         "train.on_spike = \"rewind\" goes back to checkpoints: set output.folder and "
         "output.save_every, or train.on_spike = \"skip\"");
+  }
+  return {};
+}
+
+// Whether every size of the ramp can be had, and handed over.
+Status check_ramp(const RunConfig& config, const Grid& grid) {
+  QT_ASSIGN(const std::vector<BatchPhase> phases, batch_phases(config));
+  if (config.batch.ramp.empty()) return {};
+  for (const BatchPhase& phase : phases) {
+    BatchSection batch = config.batch;
+    batch.global = phase.global;
+    if (const auto accumulate = accumulation_of(batch, grid); !accumulate.ok())
+      return usage_error("batch.ramp, from step {} on: {}", phase.first_step,
+                         accumulate.error().message);
+  }
+  if (config.output.folder.empty() || !config.output.checkpoints) {
+    return usage_error(
+        "batch.ramp goes through a checkpoint wherever the size of batches changes: set "
+        "output.folder, and output.checkpoints=true");
   }
   return {};
 }
@@ -421,6 +454,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
         "precise than the weights, not less");
   }
   options.options.z_loss = config.model.z_loss;
+  options.options.label_smoothing = config.model.label_smoothing;
   options.options.loss_chunk = config.model.loss_chunk;
   options.options.seed = static_cast<std::uint64_t>(config.train.seed);
   QT_ASSIGN(options.recompute, parse_recompute(config.train.recompute));
@@ -429,6 +463,7 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   QT_ASSIGN(options.grid, make_grid(world, config.parallel));
   QT_ASSIGN(const std::int64_t accumulate, accumulation_of(config.batch, options.grid));
   options.accumulate = static_cast<std::int32_t>(accumulate);
+  QT_TRY(check_ramp(config, options.grid));
   options.target.device = config.train.device == "cuda" ? Device::kCuda : Device::kCpu;
   options.target.graph = config.train.graph;
   if (options.target.device == Device::kCuda)

@@ -23,6 +23,7 @@ struct ModelSection {
   std::int64_t base_width = 0;
   double dropout = -1;
   double z_loss = 0;
+  double label_smoothing = 0;
   std::int64_t loss_chunk = 0;
   void list(FieldList& fields);
 };
@@ -31,6 +32,7 @@ struct BatchSection {
   std::int64_t micro_batch = 16;
   std::int64_t accumulate = 1;
   std::int64_t global = 0;
+  std::vector<std::string> ramp;
   std::int64_t source = 64;
   std::int64_t target = 0;
   void list(FieldList& fields);

@@ -101,7 +101,7 @@ Result<RunLock> RunLock::take(const Path& folder) {
 }
 
 std::string config_to_keep(RunConfig config, const StepOptions& options) {
-  config.batch.global = options.global_batch();
+  if (config.batch.ramp.empty()) config.batch.global = options.global_batch();
   config.batch.accumulate = 1;  // follows from it
   config.output.resume_changed = false;
   return config_to_toml(config.fields(), false);
@@ -131,9 +131,10 @@ Status check_resumed_config(const RunConfig& config, const StepOptions& options)
   const auto global = saved.find("batch.global");
   const auto* was =
       global == saved.end() ? nullptr : std::get_if<std::int64_t>(&global->second.value);
-  if (was != nullptr && *was > 0 && *was != options.global_batch()) {
-    changed.push_back(fmt::format("the global batch = {} (was {}; batch.global = {} keeps it)",
-                                  options.global_batch(), *was, *was));
+  const std::int64_t is = config.batch.ramp.empty() ? options.global_batch() : config.batch.global;
+  if (was != nullptr && *was > 0 && *was != is) {
+    changed.push_back(
+        fmt::format("the global batch = {} (was {}; batch.global = {} keeps it)", is, *was, *was));
   }
   if (changed.empty()) return {};
   if (!config.output.resume_changed) {

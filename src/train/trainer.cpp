@@ -21,6 +21,7 @@
 #include "runtime/executor.h"
 #include "runtime/trace.h"
 #include "train/agreement.h"
+#include "train/batch_ramp.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
 #include "train/fit.h"
@@ -105,19 +106,18 @@ Result<RunPosition> starting_position(const OutputSection& output, World& world,
   return position;
 }
 
-// `why`: what is wrong with the step.
+// `why`: what is wrong with the step; `batch`: its number, 0 where batches have none.
 Error stopped_by(const std::string& why, std::int64_t step, std::int64_t batch,
                  const OutputSection& output) {
   const auto newest = output.folder.empty() ? std::nullopt : newest_checkpoint(output.folder);
-  return make_error(ErrorCode::kNonFinite,
-                    "step {}: {}. Nothing was saved after it; {}. A lower schedule.peak, a longer "
-                    "schedule.warmup_steps or optimizer.clip_norm = 1 usually helps; "
-                    "train.skip_batches={} leaves "
-                    "this step's batch out",
-                    step, why,
-                    newest ? fmt::format("the newest checkpoint is step {}", newest->step)
-                           : "there is no checkpoint",
-                    batch);
+  return make_error(
+      ErrorCode::kNonFinite,
+      "step {}: {}. Nothing was saved after it; {}. A lower schedule.peak, a longer "
+      "schedule.warmup_steps or optimizer.clip_norm = 1 usually helps{}",
+      step, why,
+      newest ? fmt::format("the newest checkpoint is step {}", newest->step)
+             : "there is no checkpoint",
+      batch > 0 ? fmt::format("; train.skip_batches={} leaves this step's batch out", batch) : "");
 }
 
 // A trace that cannot be made is better known before the first step than after the last traced one.
@@ -168,12 +168,18 @@ void announce(const StepOptions& options, const ModelState& state, const DryRun&
   }
 }
 
-// A run, from its configuration to its last checkpoint. Everything it holds outlives a failure, so
-// that the watchdog hears of it before anything is taken down that other ranks still use.
+// A run, or its part with batches of one size, from its configuration to its last checkpoint.
+// Everything it holds outlives a failure, so that the watchdog hears of it before anything is taken
+// down that other ranks still use.
 class Run {
  public:
-  Run(RunConfig config, World& world, Watchdog& watchdog)
+  // `phases` are all of the run's, this is one of them; `began`: the first.
+  Run(RunConfig config, const std::vector<BatchPhase>& phases, const BatchPhase& phase,
+      double began, World& world, Watchdog& watchdog)
       : config_(std::move(config)),
+        phases_(phases),
+        phase_(phase),
+        began_(began),
         world_(world),
         watchdog_(watchdog),
         reports_(world.rank() == 0),
@@ -185,6 +191,7 @@ class Run {
 
   Result<TrainResult> train() {
     QT_TRY(prepare());
+    if (elsewhere()) return finish();
     const Status trained = train_steps();
     if (progress_) progress_->finish();
     if (!trained.ok()) {
@@ -196,6 +203,11 @@ class Run {
       return trained.error();
     }
     return finish();
+  }
+  // The last step of all.
+  std::int64_t run_end() const {
+    const TrainSection& train = config_.train;
+    return train.stop_after > 0 ? std::min(train.stop_after, train.steps) : train.steps;
   }
 
  private:
@@ -217,9 +229,22 @@ class Run {
   Status save(bool due, bool last);
   Result<TrainResult> finish();
   // The last step of this part of the run.
-  std::int64_t end() const {
-    const TrainSection& train = config_.train;
-    return train.stop_after > 0 ? std::min(train.stop_after, train.steps) : train.steps;
+  std::int64_t end() const { return std::min(run_end(), phase_.last_step); }
+  // Resumed where batches have another size.
+  bool elsewhere() const {
+    return start_.step + 1 < phase_.first_step ||
+           (start_.step >= phase_.last_step && phase_.last_step < run_end());
+  }
+  // What a size of batches makes of the configuration.
+  Result<StepOptions> options_in(const BatchPhase& phase) const {
+    RunConfig config = config_;
+    config.batch.global = phase.global;
+    config.batch.ramp.clear();
+    return step_options(config, world_.size());
+  }
+  // What a batch that begins there is called in train.skip_batches.
+  std::int64_t batch_number(std::int64_t begin) const {
+    return phases_.size() > 1 ? 0 : begin / options_.global_batch() + 1;
   }
   void doing(const char* what, bool waiting = false) {
     watchdog_.activity().enter(what, waiting, Activity::Patience::kLong);
@@ -231,10 +256,12 @@ class Run {
   }
 
   RunConfig config_;
+  const std::vector<BatchPhase> phases_;
+  const BatchPhase phase_;
+  const double began_;
   World& world_;
   Watchdog& watchdog_;
   const bool reports_, keeps_files_, saves_;
-  const double began_ = now();
 
   std::optional<RunLock> lock_;
   StepOptions options_;
@@ -275,7 +302,8 @@ class Run {
 // Compiles the step, makes the device and the data ready.
 Status Run::prepare() {
   doing("compiling the step");
-  QT_ASSIGN(options_, step_options(config_, world_.size()));
+  QT_TRY(step_options(config_, world_.size()));
+  QT_ASSIGN(options_, options_in(phase_));
   if (keeps_files_) {
     // Rank 0's lock stands for all. Before anything that takes long.
     if (reports_) {
@@ -288,10 +316,17 @@ Status Run::prepare() {
   QT_TRY(prove(options_, world_));
   program_ = compile_step(options_, world_.rank());
   watchdog_.name_ops([this](std::int32_t op) { return op_title(program_, op); });
+  // What a later size of batches needs is known to be there from the start.
+  for (const BatchPhase& phase : phases_) {
+    if (phase.first_step <= phase_.first_step) continue;
+    QT_ASSIGN(const StepOptions later, options_in(phase));
+    program_.arena_bytes =
+        std::max(program_.arena_bytes, compile_step(later, world_.rank()).arena_bytes);
+  }
   if (config_.validate.every > 0) {
-    QT_ASSIGN(validation_,
-              Validation::create(config_, options_, config_.validate.count(options_.global_batch()),
-                                 world_.rank(), &program_));
+    const std::int64_t unit = phases_.size() > 1 ? phases_.back().global : options_.global_batch();
+    QT_ASSIGN(validation_, Validation::create(config_, options_, config_.validate.count(unit),
+                                              world_.rank(), &program_));
     QT_TRY(prove(validation_->options(), world_));
     program_.arena_bytes = std::max(program_.arena_bytes, validation_->program().arena_bytes);
   }
@@ -307,6 +342,7 @@ Status Run::prepare() {
   doing("loading weights");
   QT_ASSIGN(start_, starting_position(config_.output, world_, *state_));
   position_ = start_;
+  if (elsewhere()) return {};
   spike_options_ = {on_spike_named(config_.train.on_spike), config_.train.spike_loss,
                     config_.train.spike_norm, config_.train.spike_window};
   spikes_ = SpikeWatch(spike_options_, start_.recent);
@@ -336,7 +372,7 @@ Status Run::prepare() {
   if (reports_) {
     announce(options_, *state_, plan_, config_.batch.global > 0);
     if (!data_.about.empty()) log_info("{}", data_.about);
-    progress_.emplace(end(), config_.output.log_every, static_cast<double>(plan_.arena_bytes));
+    progress_.emplace(run_end(), config_.output.log_every, static_cast<double>(plan_.arena_bytes));
   }
   result_.optimal_loss = data_.optimal_loss;
   return start_feeding();
@@ -349,12 +385,16 @@ Status Run::start_feeding() {
   feeding_since_ = position_.step;
   fed_batches_ = 0;
   const std::int64_t steps = end() - position_.step;
-  const std::int64_t needed = steps > 0 ? order_.begin_of(steps - 1) + plan.global_batch() : 0;
+  std::int64_t needed = steps > 0 ? order_.begin_of(steps - 1) + plan.global_batch() : 0;
+  for (const BatchPhase& phase : phases_) {
+    if (steps > 0 && phase.first_step > phase_.first_step && config_.train.stop_after == 0)
+      needed += phase.steps() * phase.global;
+  }
   if (needed > data_.source->samples()) {
     return usage_error(
         "data.mixture is used up after {} samples, and {} steps take {}; lower train.steps, or "
         "raise epochs or until",
-        data_.source->samples(), end(), needed);
+        data_.source->samples(), config_.train.steps, needed);
   }
   batches_.emplace(
       *data_.source,
@@ -519,7 +559,7 @@ Status Run::handle_spike(const std::string& why, std::int64_t step, std::int64_t
   doing("saving a checkpoint");
   const auto stop = [&](const std::string& reason) {
     saver_->complete();
-    return stopped_by(reason, step, begin / options_.global_batch() + 1, config_.output);
+    return stopped_by(reason, step, batch_number(begin), config_.output);
   };
   const OnSpike action = spike_options_.action;
   if (action == OnSpike::kNothing) return stop(why);
@@ -543,7 +583,7 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
   QT_ASSIGN(const auto loaded, load_newest(config_.output.folder, world_, *state_, position));
   if (!loaded) {
     return stopped_by(why + ", and there is nothing to go back to", step,
-                      next_sample / options_.global_batch(), config_.output);
+                      batch_number(next_sample - options_.global_batch()), config_.output);
   }
   if (reports_) {
     log_warning("step {}: {}: back to the checkpoint of step {}, without samples {} to {}", step,
@@ -575,7 +615,7 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
 Status Run::validate_step(std::int64_t step) {
   position_.validation.reset();
   validated_.reset();
-  if (!validation_ || (step % config_.validate.every != 0 && step != end())) return {};
+  if (!validation_ || (step % config_.validate.every != 0 && step != run_end())) return {};
   doing("validating");
   QT_ASSIGN(validated_, validation_->run(world_));
   const double loss = validated_->loss();
@@ -636,6 +676,27 @@ Result<TrainResult> Run::finish() {
   return std::move(result_);
 }
 
+// One part after the other, each from the checkpoint in which the one before it ended.
+Result<TrainResult> train_phases(RunConfig config, World& world, Watchdog& watchdog,
+                                 std::unique_ptr<Run>& run) {
+  const double began = now();
+  QT_ASSIGN(const std::vector<BatchPhase> phases, batch_phases(config));
+  bool trained = false;
+  for (std::int64_t step = 0;;) {
+    run.reset();
+    run = std::make_unique<Run>(config, phases, phase_after(phases, step), began, world, watchdog);
+    QT_ASSIGN(TrainResult result, run->train());
+    trained = trained || !result.was_done;
+    step = result.steps;
+    if (step >= run->run_end() || result.ended_early) {
+      result.was_done = !trained;
+      return result;
+    }
+    config.output.resume = true;
+    if (trained) config.output.trace.clear();  // what was asked for is there
+  }
+}
+
 }  // namespace
 
 Result<TrainResult> train(RunConfig config, World& world) {
@@ -643,9 +704,9 @@ Result<TrainResult> train(RunConfig config, World& world) {
   auto started = Watchdog::start(world, config.parallel.timeout);
   if (!started.ok()) return told_by_rank_0(started.error(), world);
   const std::unique_ptr<Watchdog> watchdog = std::move(started).value();
-  Run run(std::move(config), world, *watchdog);
+  std::unique_ptr<Run> run;  // outlives what goes wrong in it
   try {
-    Result<TrainResult> outcome = run.train();
+    Result<TrainResult> outcome = train_phases(config, world, *watchdog, run);
     if (!outcome.ok()) return watchdog->fail(outcome.error());
     watchdog->finish();
     return outcome;

@@ -197,6 +197,7 @@ TEST_P(Cuda, LinearCrossEntropy) {
     LinearCrossEntropyAttrs attrs;
     attrs.chunk = 64;
     attrs.z_loss = 1e-4f;
+    attrs.smoothing = 0.1f;
     compare({"linear_cross_entropy",
              OpKind::kLinearCrossEntropy,
              attrs,

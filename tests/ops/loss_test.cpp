@@ -13,14 +13,14 @@ namespace lce = linear_cross_entropy;
 
 struct LossSetup {
   std::int64_t batch, tokens, width, vocabulary, chunk;
-  float scale, z_loss;
+  float scale, z_loss, smoothing = 0;
 };
 
 class LossTest : public ::testing::TestWithParam<std::tuple<LossSetup, DType>> {};
 
 TEST_P(LossTest, ValuesAndGradients) {
   const auto& [s, dtype] = GetParam();
-  const LinearCrossEntropyAttrs attrs{s.chunk, s.scale, s.z_loss};
+  const LinearCrossEntropyAttrs attrs{s.chunk, s.scale, s.z_loss, s.smoothing};
   HostTensor labels = random_ids({s.batch, s.tokens}, s.vocabulary, 1);
   if (labels.values.size() > 2) labels.values[1] = -100;  // one that does not count
   const HostTensor count =
@@ -91,7 +91,10 @@ INSTANTIATE_TEST_SUITE_P(
                                          LossSetup{2, 5, 3, 33, 4, 1, 0},  // uneven chunks
                                          LossSetup{1, 7, 5, 65, 1, 0.5f, 0},
                                          LossSetup{2, 3, 6, 17, 2, 1, 1e-2f},
-                                         LossSetup{1, 3, 2, 1500, 2, 1, 1e-4f}),
+                                         LossSetup{1, 3, 2, 1500, 2, 1, 1e-4f},
+                                         LossSetup{2, 3, 4, 7, 16, 1, 0, 0.1f},
+                                         LossSetup{2, 5, 3, 33, 4, 0.5f, 1e-2f, 0.3f},
+                                         LossSetup{1, 3, 2, 1500, 2, 1, 0, 0.1f}),
                        ::testing::Values(DType::kF32, DType::kBF16)));
 
 TEST(Loss, ABatchWithoutLabelsCostsNothing) {

@@ -198,10 +198,13 @@ HostTensor reference_loss(const Tensors& in, const LinearCrossEntropyAttrs& attr
       logits[static_cast<std::size_t>(v)] = logit * static_cast<double>(attrs.scale);
       max = std::max(max, logits[static_cast<std::size_t>(v)]);
     }
-    double sum = 0;
+    double sum = 0, mean = 0;
     for (const double logit : logits) sum += std::exp(logit - max);
-    const double lse = max + std::log(sum);
-    loss.at(0) += (lse - logits[static_cast<std::size_t>(labels.at(i))]) / in[3].at(0);
+    for (const double logit : logits) mean += logit / static_cast<double>(vocabulary);
+    const double lse = max + std::log(sum), smoothing = static_cast<double>(attrs.smoothing);
+    const double target =
+        (1 - smoothing) * logits[static_cast<std::size_t>(labels.at(i))] + smoothing * mean;
+    loss.at(0) += (lse - target) / in[3].at(0);
     loss.at(1) += static_cast<double>(attrs.z_loss) * lse * lse / in[3].at(0);
   }
   return loss;

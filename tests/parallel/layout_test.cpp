@@ -97,6 +97,7 @@ StepOptions options_of(const Case& c) {
   options.batch = {kGlobalBatch / c.accumulate / options.grid.dp, kSource, kTarget, true};
   options.options.dtype = options.options.grad_dtype = c.dtype;
   options.options.z_loss = 1e-3;
+  options.options.label_smoothing = 0.1;
   options.options.seed = 3;
   options.recompute = c.recompute;
   options.optimizer.name = c.optimizer;

@@ -53,6 +53,33 @@ TEST(Runs, ACheckpointContinuesUnderAnotherLayout) {
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 }
 
+TEST(Runs, BatchesGrowAlikeUnderLayouts) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& name, int ranks, const std::string& layout) {
+    const Outcome outcome =
+        quintet("launch -n " + std::to_string(ranks) + " --threads 1 --" + kSmall + layout +
+                " --set batch.global=16 --set 'batch.ramp=[\"2=4\",\"4=8\"]' --set "
+                "model.label_smoothing=0.1"
+                " --set train.steps=6 --set validate.every=3 --set validate.sequences=8"
+                " --set output.folder=" +
+                (folder.path() / name).string());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return losses(folder.path() / name);
+  };
+  const auto expected = train("one", 1, "--micro-batch 4");
+  ASSERT_EQ(expected.size(), 6U);
+  int number = 0;
+  for (const auto& [ranks, layout] : {std::pair{2, "--micro-batch 2 --zero 3"},
+                                      {2, "--micro-batch 4 --tp 2"},
+                                      {2, "--micro-batch 2 --pp 2"},
+                                      {4, "--micro-batch 2 --tp 2 --zero 1"}}) {
+    const auto found = train("layout-" + std::to_string(++number), ranks, layout);
+    ASSERT_EQ(found.size(), 6U) << layout;
+    for (std::size_t i = 0; i < 6; ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << layout << ", step " << i + 1;
+  }
+}
+
 TEST(Runs, ReferenceValuesHoldUnderLayouts) {
   const auto verify = [](int ranks, const std::string& model, const std::string& layout) {
     const Outcome outcome =

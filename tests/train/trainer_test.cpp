@@ -9,11 +9,15 @@
 
 #include "base/safetensors.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/training.h"
 #include "train/checkpoint.h"
 #include "train/fit.h"
 
 namespace quintet {
 namespace {
+
+using testing::metrics_of;
+using testing::train_alone;
 
 RunConfig small_run(const Path& folder, std::int64_t steps) {
   RunConfig config;
@@ -26,17 +30,6 @@ RunConfig small_run(const Path& folder, std::int64_t steps) {
   config.output.folder = folder.string();
   config.output.log_every = 1000;
   return config;
-}
-
-std::vector<nlohmann::json> metrics_of(const Path& folder) {
-  std::ifstream file(folder / "metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
-
-Result<TrainResult> train_alone(RunConfig config) {
-  return train(std::move(config), *make_single_world());
 }
 
 std::string bytes_of(const Path& path) {

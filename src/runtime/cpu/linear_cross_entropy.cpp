@@ -34,7 +34,7 @@ class Chunks {
         logits_(op.scratch()),
         max_(logits_ + layout_.logits),
         sum_(max_ + chunk_),
-        label_logit_(sum_ + chunk_),
+        target_(sum_ + chunk_),
         exchange_(max_ + layout_.stats),
         x_copy_(exchange_ + layout_.exchange),
         dx_copy_(x_copy_ + chunk_ * width_),
@@ -42,6 +42,8 @@ class Chunks {
         dw_copy_(w_copy_ + layout_.weight_rows * width_) {
     const float count = *op.in_data<float>(lce::kCount);
     inverse_count_ = count > 0 ? 1.0f / count : 0.0f;
+    const std::int64_t all = attrs_.all_words > 0 ? attrs_.all_words : vocabulary_;
+    spread_ = attrs_.smoothing / static_cast<float>(all);
   }
 
   void run() {
@@ -59,7 +61,7 @@ class Chunks {
         if (token_loss != nullptr) token_loss[begin + r] = 0;
         if (labels[r] < 0) continue;
         const double lse = log_sum_exp(r);
-        const double loss = lse - static_cast<double>(label_logit_[r]);
+        const double loss = lse - static_cast<double>(target_[r]);
         if (token_loss != nullptr) token_loss[begin + r] = static_cast<float>(loss);
         cross_entropy += loss;
         z_loss += static_cast<double>(attrs_.z_loss) * lse * lse;
@@ -114,7 +116,7 @@ class Chunks {
   }
 
   // Replaces each row of logits by exp(logit - max), and finds for each token the maximum, the sum
-  // of these exponentials and the logit of its label: over all words, wherever they are.
+  // of these exponentials and the logit its label asks for: over all words, wherever they are.
   void compute_exponentials(std::int64_t begin, std::int64_t rows) {
     const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
     const auto for_rows = [&](const auto& body) {
@@ -132,10 +134,11 @@ class Chunks {
     if (op_.group() != nullptr) op_.group()->all_reduce_now(max_, rows, Reduction::kMax, exchange_);
     for_rows([&](std::int64_t r, float* row) {
       const std::int64_t label = labels[r] - attrs_.first_word;
-      label_logit_[r] = label >= 0 && label < vocabulary_ ? row[label] : 0.0f;
+      target_[r] = label >= 0 && label < vocabulary_ ? (1 - attrs_.smoothing) * row[label] : 0.0f;
+      if (spread_ > 0) target_[r] += spread_ * sum_of(row, [](float& logit) { return logit; });
       sum_[r] = exponentials(row, max_[r]);
     });
-    // sum_ and label_logit_ lie side by side, a whole chunk each.
+    // sum_ and target_ lie side by side, a whole chunk each.
     if (op_.group() != nullptr)
       op_.group()->all_reduce_now(sum_, 2 * chunk_, Reduction::kSum, exchange_);
   }
@@ -144,7 +147,8 @@ class Chunks {
     return static_cast<double>(max_[r]) + std::log(static_cast<double>(sum_[r]));
   }
 
-  // d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count, in place of the exponentials.
+  // d(loss)/d(logit) = (softmax (1 + 2 z lse) - target) / count, in place of the exponentials; the
+  // target is 1 - smoothing for the label, and its share of the smoothing for each word.
   void turn_into_gradients(std::int64_t begin, std::int64_t rows) {
     const auto* labels = op_.in_data<std::int32_t>(lce::kLabels) + begin;
     parallel_for(rows, row_grain(vocabulary_), [&](std::int64_t first, std::int64_t last, int) {
@@ -156,10 +160,12 @@ class Chunks {
         }
         const auto lse = static_cast<float>(log_sum_exp(r));
         const float factor = (1 + 2 * attrs_.z_loss * lse) * inverse_count_ / sum_[r];
+        const float even = spread_ * inverse_count_;
 #pragma omp simd
-        for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] *= factor;
+        for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = row[v] * factor - even;
         const std::int64_t label = labels[r] - attrs_.first_word;
-        if (label >= 0 && label < vocabulary_) row[label] -= inverse_count_;
+        if (label >= 0 && label < vocabulary_)
+          row[label] -= (1 - attrs_.smoothing) * inverse_count_;
         if constexpr (!kIsFloat) round(row);
       }
     });
@@ -170,19 +176,22 @@ class Chunks {
     for (std::int64_t v = 0; v < vocabulary_; ++v) row[v] = static_cast<float>(T(row[v]));
   }
 
-  // Replaces a row by exp(row - max) and returns the sum, added up in blocks: a plain float32 sum
-  // over 250,112 words would lose four digits.
+  // Replaces a row by exp(row - max) and returns the sum.
   float exponentials(float* row, float max) const {
+    return sum_of(row, [max](float& logit) { return logit = fast_exp(logit - max); });
+  }
+
+  // The sum of value(element) over a row, added up in blocks: a plain float32 sum over 250,112
+  // words would lose four digits.
+  template <class Value>
+  float sum_of(float* row, const Value& value) const {
     double total = 0;
     constexpr std::int64_t kBlock = 1024;
     for (std::int64_t v = 0; v < vocabulary_; v += kBlock) {
       const std::int64_t end = std::min(v + kBlock, vocabulary_);
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = v; i < end; ++i) {
-        row[i] = fast_exp(row[i] - max);
-        sum += row[i];
-      }
+      for (std::int64_t i = v; i < end; ++i) sum += value(row[i]);
       total += static_cast<double>(sum);
     }
     return static_cast<float>(total);
@@ -221,10 +230,11 @@ class Chunks {
   const std::int64_t chunk_;
   const lce::Scratch layout_;
   float* const logits_;
-  float *const max_, *const sum_, *const label_logit_;  // for each token of the chunk
+  float *const max_, *const sum_, *const target_;  // for each token of the chunk
   float* const exchange_;
   float *const x_copy_, *const dx_copy_, *const w_copy_, *const dw_copy_;
   float inverse_count_ = 0;
+  float spread_ = 0;  // each word's share of the smoothing
 };
 
 }  // namespace

@@ -54,7 +54,12 @@ __device__ __forceinline__ float exponential(float x) {
 
 // Where the words are spread over ranks, what a token's row says here; after the exchange, of all.
 struct RowStats {
-  float *max, *sum, *label_logit;  // [chunk] each, the last two side by side
+  float *max, *sum, *target;  // [chunk] each, the last two side by side
+};
+
+// What a label asks for: this of its own word, and this of each.
+struct Target {
+  float own, each;
 };
 
 template <class T, int N>
@@ -78,27 +83,44 @@ __device__ MaxSum row_max_sum(const T* row, int words, MaxSum* shared) {
   return block_join(mine, shared);
 }
 
+// The logit that the label asks for, as far as its words are here; for all threads of a block.
+template <class T, int N>
+__device__ float target_logit(const T* row, int words, std::int64_t label, Target target) {
+  __shared__ float shared[kThreads / 32];
+  const float own = label >= 0 && label < words ? target.own * to_float(row[label]) : 0.0f;
+  if (target.each == 0) return own;
+  float sum = 0;
+  for (int p = threadIdx.x; p < static_cast<int>(ceil_div(words, N)); p += kThreads) {
+    float value[N];
+    load_floats<N>(row + p * N, value);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum += p * N + j < words ? value[j] : 0.0f;
+  }
+  return own + target.each * block_sum<kThreads>(sum, shared);
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     stats_kernel(const T* logits, std::int64_t ld, int words, const std::int32_t* labels,
-                 std::int64_t first_word, RowStats stats) {
+                 std::int64_t first_word, Target target, RowStats stats) {
   __shared__ MaxSum shared[kThreads / 32];
   const T* row = logits + std::int64_t{blockIdx.x} * ld;
   const MaxSum all = row_max_sum<T, N>(row, words, shared);
+  const float logit = target_logit<T, N>(row, words, labels[blockIdx.x] - first_word, target);
   if (threadIdx.x != 0) return;
-  const std::int64_t label = labels[blockIdx.x] - first_word;
   stats.max[blockIdx.x] = all.max;
   stats.sum[blockIdx.x] = all.sum;
-  stats.label_logit[blockIdx.x] = label >= 0 && label < words ? to_float(row[label]) : 0.0f;
+  stats.target[blockIdx.x] = logit;
 }
 
-// One block a token. d(loss)/d(logit) = (softmax (1 + 2 z lse) - onehot) / count. With stats of all
+// One block a token. d(loss)/d(logit) = (softmax (1 + 2 z lse) - target) / count. With stats of all
 // ranks, those are taken instead of this rank's own.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     loss_kernel(T* logits, std::int64_t ld, int words, const std::int32_t* labels,
-                std::int64_t first_word, const float* count, float z_loss, bool gradients,
-                bool have_stats, RowStats stats, float* cross_entropies, float* z_losses) {
+                std::int64_t first_word, const float* count, float z_loss, Target target,
+                bool gradients, bool have_stats, RowStats stats, float* cross_entropies,
+                float* z_losses) {
   __shared__ MaxSum shared[kThreads / 32];
   T* row = logits + std::int64_t{blockIdx.x} * ld;
   const std::int32_t label_id = labels[blockIdx.x];
@@ -113,26 +135,25 @@ __global__ void __launch_bounds__(kThreads)
                                 : row_max_sum<T, N>(row, words, shared);
   const float lse = all.max + logf(all.sum);
   const std::int64_t label = label_id - first_word;
-  const bool here = label >= 0 && label < words;
+  const float logit =
+      have_stats ? stats.target[blockIdx.x] : target_logit<T, N>(row, words, label, target);
   if (threadIdx.x == 0) {
-    const float logit = have_stats ? stats.label_logit[blockIdx.x]
-                        : here     ? to_float(row[label])
-                                   : 0.0f;
     cross_entropies[blockIdx.x] = lse - logit;
     z_losses[blockIdx.x] = z_loss * lse * lse;
   }
   if (!gradients) return;
-  __syncthreads();  // the label's logit is about to be overwritten
+  __syncthreads();  // the logits are about to be overwritten
   const float inverse_count = *count > 0 ? 1.0f / *count : 0.0f;
   const float factor = (1 + 2 * z_loss * lse) * inverse_count / all.sum;
+  const float own = target.own * inverse_count, each = target.each * inverse_count;
   // Backwards: the end of the row is what the cache still has.
   for (int p = packs - 1 - static_cast<int>(threadIdx.x); p >= 0; p -= kThreads) {
     float value[N];
     load_floats<N>(row + p * N, value);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      value[j] = exponential<T>(value[j] - all.max) * factor;
-      if (p * N + j == label) value[j] -= inverse_count;
+      value[j] = exponential<T>(value[j] - all.max) * factor - each;
+      if (p * N + j == label) value[j] -= own;
     }
     store_floats<N>(row + p * N, value);
   }
@@ -155,12 +176,12 @@ __global__ void add_losses_kernel(const float* cross_entropies, const float* z_l
   loss[1] = (addend == nullptr ? 0.0f : addend[1]) + static_cast<float>(z * inverse_count);
 }
 
-// Over all ranks: the maximum of each row, the sum of exponentials relative to it, the label's
-// logit.
+// Over all ranks: the maximum of each row, the sum of exponentials relative to it, the logit that
+// its label asks for.
 void exchange_through_host(const OpContext& op, RowStats device, std::int64_t rows,
                            std::int64_t chunk) {
   std::vector<float> max(static_cast<std::size_t>(rows)), own;
-  std::vector<float> sums(static_cast<std::size_t>(2 * chunk), 0.0f);  // and label logits
+  std::vector<float> sums(static_cast<std::size_t>(2 * chunk), 0.0f);  // and targets
   std::vector<float> scratch(static_cast<std::size_t>(2 * chunk * op.host_group()->size()));
   QT_CUDA(
       cudaMemcpyAsync(max.data(), device.max, max.size() * 4, cudaMemcpyDeviceToHost, op.stream()));
@@ -185,7 +206,7 @@ __global__ void rescale_kernel(const float* own_max, RowStats stats, int rows, i
   if (r >= chunk) return;
   const bool live = r < rows;  // a short chunk does not have them all
   stats.sum[r] = live ? stats.sum[r] * expf(own_max[r] - stats.max[r]) : 0.0f;
-  if (!live) stats.label_logit[r] = 0;
+  if (!live) stats.target[r] = 0;
 }
 // The same by the device's own library.
 void exchange_on_device(const OpContext& op, RowStats stats, float* own_max, std::int64_t rows,
@@ -217,6 +238,8 @@ void linear_cross_entropy(const OpContext& op) {
   const bool shared = op.host_group() != nullptr || op.device_group() != nullptr;
   auto* own_max = z_losses + 4 * chunk;
   const RowStats stats{z_losses + chunk, z_losses + 2 * chunk, z_losses + 3 * chunk};
+  const std::int64_t all_words = attrs.all_words > 0 ? attrs.all_words : words;
+  const Target target{1 - attrs.smoothing, attrs.smoothing / static_cast<float>(all_words)};
   auto* workspace = op.scratch<std::byte>(layout.workspace_offset);
   const auto* count = op.in_data<float>(lce::kCount);
   const auto* weight = op.in_data<std::byte>(lce::kWeight);
@@ -239,7 +262,7 @@ void linear_cross_entropy(const OpContext& op) {
       if (shared) {
         stats_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
             reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
-            op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, stats);
+            op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, target, stats);
         QT_LAUNCHED();
         op.device_group() != nullptr ? exchange_on_device(op, stats, own_max, rows, chunk)
                                      : exchange_through_host(op, stats, rows, chunk);
@@ -247,7 +270,7 @@ void linear_cross_entropy(const OpContext& op) {
       loss_kernel<T, kWide<T>><<<static_cast<unsigned>(rows), kThreads, 0, op.stream()>>>(
           reinterpret_cast<T*>(logits), layout.ld, static_cast<int>(words),
           op.in_data<std::int32_t>(lce::kLabels) + begin, attrs.first_word, count, attrs.z_loss,
-          gradients, shared, stats, cross_entropies, z_losses);
+          target, gradients, shared, stats, cross_entropies, z_losses);
       QT_LAUNCHED();
     });
     if (op.has_out(lce::kTokenLoss)) {
