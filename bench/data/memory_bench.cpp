@@ -175,8 +175,11 @@ int main(int argc, char** argv) {
                  "ru=" + (folder / "megatron" / "ru_train").string()});
   std::filesystem::remove_all(folder / "megatron");
   run("tokenize", {quintet, "tokenize", "--model", model, text / "en" / "part.jsonl.zst"});
-  run("tokenizer train", {quintet, "tokenizer", "train", "--out", folder / "new.model", "--threads",
-                          threads, text / "en", text / "ru"});
+  for (const std::string megabytes : {"256", "32"}) {
+    run("tokenizer train, " + megabytes + " MB",
+        {quintet, "tokenizer", "train", "--out", folder / "new.model", "--overwrite", "--megabytes",
+         megabytes, "--threads", threads, text / "en", text / "ru"});
+  }
   for (const char* left : {"corpus", "text", "bench.model", "new.model"})
     std::filesystem::remove_all(folder / left);
   return 0;
