@@ -73,7 +73,12 @@ class FirstLevel {
       const double left = a->value_at(rung), right = b->value_at(rung);
       return left != right ? left < right : a->id < b->id;
     });
-    const auto go_up = finished.size() / static_cast<std::size_t>(search_.budget.reduction);
+    const auto ended = std::count_if(trials_.begin(), trials_.end(), [&](const Trial* trial) {
+      return std::ssize(trial->rungs) == search_.budget.rungs;
+    });
+    const auto go_up = ended < search_.budget.spared
+                           ? finished.size()
+                           : finished.size() / static_cast<std::size_t>(search_.budget.reduction);
     for (std::size_t i = 0; i < go_up; ++i) {
       const Trial& trial = *finished[i];
       if (std::isfinite(trial.value_at(rung)) && std::ssize(trial.rungs) == rung + 1 &&
@@ -154,7 +159,8 @@ double expected_steps(const SearchFile& search, std::span<const Trial> trials,
     for (const std::int64_t steps : plan.value().rung_steps) {
       wanted += std::max(count, 1.0) * (static_cast<double>(steps) - before);
       before = static_cast<double>(steps);
-      count = std::floor(count / static_cast<double>(search.budget.reduction));
+      count = std::max(std::floor(count / static_cast<double>(search.budget.reduction)),
+                       std::min(count, static_cast<double>(search.budget.spared)));
     }
     if (level == 0 && search.budget.total_steps > 0)
       wanted = std::min(wanted, static_cast<double>(search.budget.total_steps));

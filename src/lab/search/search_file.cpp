@@ -418,6 +418,8 @@ void BudgetSection::list(FieldList& fields) {
              between(1, 20));
   fields.add("reduction", reduction,
              "one in so many goes on after a rung, for so many times as long", between(2, 100));
+  fields.add("spared", spared,
+             "trials that must have got to the end before any is stopped at a rung", at_least(0));
   fields.add("total_steps", total_steps,
              "steps of all trials on the first model together; 0: as many as it takes",
              at_least(0));

@@ -26,7 +26,7 @@ struct SearchSection {
 // How long a trial trains at most, and where it may be stopped before.
 struct BudgetSection {
   std::int64_t steps = 0, tokens = 0;
-  std::int64_t rungs = 1, reduction = 3;
+  std::int64_t rungs = 1, reduction = 3, spared = 0;
   std::int64_t total_steps = 0;
   void list(FieldList& fields);
 };

@@ -73,6 +73,19 @@ TEST(Halving, GoesAsByHand) {
   EXPECT_EQ(steps_begun(trials, 0), 9 * 1 + 4 * 2 + 2 * 6);
 }
 
+TEST(Halving, SparesTheFirst) {
+  const SearchFile search =
+      search_of("trials = 8", "[budget]\nsteps = 4\nrungs = 2\nreduction = 4\nspared = 2\n");
+  std::vector<Trial> trials;
+  const auto decisions = play(
+      search, [](const Trial& trial, std::int64_t) { return static_cast<double>(trial.id); },
+      trials);
+  // Two go on unconditionally; from then on one in four, of whom the best already have.
+  EXPECT_EQ(decisions,
+            (std::vector<std::string>{"begin 1", "1 to 1", "begin 2", "2 to 1", "begin 3",
+                                      "begin 4", "begin 5", "begin 6", "begin 7", "begin 8"}));
+}
+
 TEST(Halving, TrialsThatFailAreNeverContinuedAndCountAsTheWorst) {
   const double inf = std::numeric_limits<double>::infinity();
   const SearchFile search = search_of("trials = 12", "[budget]\nsteps = 9\nrungs = 2\n");
