@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -368,7 +369,10 @@ Result<std::vector<std::string>> cluster_down(const std::string& name) {
   for (const std::string& space : spaces) end_processes_in(space);
   // 2. A namespace takes its interfaces along.
   for (const std::string& space : spaces) QT_TRY(ip({"netns", "delete", space}));
+  // 3. With the first namespace `ip` mounts their folder on itself, and leaves it so: a system in a
+  // folder could then not be removed. One that holds others' is busy and stays.
   std::error_code none;
+  if (std::filesystem::is_empty(kSpaces, none)) static_cast<void>(::umount2(kSpaces, 0));
   std::filesystem::remove(state_file(name), none);
   return spaces;
 }

@@ -86,6 +86,10 @@ TEST_F(EmulatedCluster, LeavesTheMachineAlone) {
   EXPECT_EQ(cluster_down(name_).value().size(), 4u);
   EXPECT_TRUE(cluster_down(name_).value().empty());
   EXPECT_EQ(machine(), before);
+  // Nor is the namespaces' folder left mounted, unless it has others'.
+  const Outcome mounts = run_shell(
+      "[ -n \"$(ls -A /run/netns 2>/dev/null)\" ] || ! grep ' /run/netns ' /proc/self/mounts");
+  EXPECT_EQ(mounts.exit_code, 0) << mounts.output;
 }
 
 TEST_F(EmulatedCluster, LinksCarryWhatTheyAreTold) {
