@@ -173,7 +173,7 @@ void announce(const StepOptions& options, const ModelState& state, const DryRun&
 // down that other ranks still use.
 class Run {
  public:
-  // `phases` are all of the run's, this is one of them; `began`: the first.
+  // `phase` is one of the run's `phases`; `began`: when the first of them did.
   Run(RunConfig config, const std::vector<BatchPhase>& phases, const BatchPhase& phase,
       double began, World& world, Watchdog& watchdog)
       : config_(std::move(config)),
@@ -581,7 +581,9 @@ Status Run::rewind(const std::string& why, std::int64_t step, std::int64_t next_
   doing("going back to the newest checkpoint");
   RunPosition position;
   QT_ASSIGN(const auto loaded, load_newest(config_.output.folder, world_, *state_, position));
-  if (!loaded) {
+  // One from before batches had this size is not for this part of the run; resuming goes on from
+  // it.
+  if (!loaded || position.step + 1 < phase_.first_step) {
     return stopped_by(why + ", and there is nothing to go back to", step,
                       batch_number(next_sample - options_.global_batch()), config_.output);
   }
