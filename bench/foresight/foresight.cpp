@@ -12,12 +12,12 @@
 //   ranks = 4
 //   nodes = 2              # 1: ranks on this machine; more: emulated nodes, which needs root
 //   repeats = 3            # of every layout, in rounds, so that a slow minute hits all alike
-//   bandwidths = ["1gbit", "200mbit"]   # of a node's link; none for one node
+//   bandwidths = ["1gbit", "200mbit"]   # of a node's link, calibrated at each; none for one node
 //   layouts = ["zero=0", "tp=2,zero=1", ...]   # as `quintet sweep` takes them
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -61,12 +61,6 @@ struct Row {
   }
   double error() const { return predicted / measured() - 1; }
 };
-
-// Bytes per second of "1gbit" or "500mbit".
-double link_rate(const std::string& text) {
-  const double number = std::atof(text.c_str());
-  return number * (text.find('g') != std::string::npos ? 1e9 : 1e6) / 8;
-}
 
 std::vector<double> ranks_of(const std::vector<double>& values) {
   std::vector<double> ranks;
@@ -124,13 +118,20 @@ class Bench {
                           bandwidth.empty() ? "none" : bandwidth}));
     }
     Machine machine = machine_;
+    if (cluster) {
+      QT_TRY(make_directories(folder_));
+      const std::string file = fmt::format("{}/machine-{}.toml", folder_, bandwidth);
+      if (!std::filesystem::exists(file)) {
+        QT_TRY(write_file(file, machine.to_toml()));
+        QT_TRY(run_command({quintet_, "launch", "-n", std::to_string(cases_.ranks), "--threads",
+                            std::to_string(std::max<std::int64_t>(machine.device.threads, 1)),
+                            "--cluster", kName, "--", "calibrate", "--links", "--out",
+                            std::filesystem::absolute(file)}));
+      }
+      QT_ASSIGN(machine, Machine::load(file));
+    }
     machine.node.nodes = cases_.nodes;
     machine.node.devices = cases_.ranks / cases_.nodes;
-    if (!bandwidth.empty()) {
-      machine.between.gb_per_s = link_rate(bandwidth) * 1e-9;
-      machine.between.links = 1;
-      std::erase_if(machine.collectives, [](const auto& entry) { return entry.first.between; });
-    }
     // 2. Predictions first: they know nothing of the runs.
     const std::size_t first = rows_.size();
     for (const std::string& layout : cases_.layouts) {

@@ -1,6 +1,7 @@
 #include "lab/calibrate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -223,7 +224,8 @@ class Calibration {
     machine_.node.host_memory_gib =
         static_cast<double>(system.totalram) * static_cast<double>(system.mem_unit) / kGiB;
     // Links are measured by several ranks; until then what every machine has is assumed.
-    machine_.inside = {cuda ? 10.0 : 1.0, cuda ? 50.0 : 5.0, 1, {}};
+    machine_.inside.latency_us = cuda ? 10 : 1;
+    machine_.inside.gb_per_s = cuda ? 50 : 5;
     return {};
   }
   Status save() const { return write_file(options_.out, machine_.to_toml()); }
@@ -255,7 +257,7 @@ class Calibration {
     }
     if (timed.empty()) return {};
     QT_TRY(probe.start(*world_));
-    QT_TRY(time_ops(probe, timed, machine_.cache_bytes()));
+    QT_TRY(time_ops(probe, timed, machine_.cache_bytes(), near_bytes()));
     for (std::size_t i = 0; i < timed.size(); ++i) {
       machine_.ops.add(*keys[i], timed[i].seconds);
       if (!session.in_steps) continue;
@@ -267,9 +269,49 @@ class Calibration {
     return {};
   }
 
+  // The cache of a CPU's core, as sums feel it. Its last level is shared, with other machines even,
+  // and what the system calls its size is often another: sums over more and more bytes tell. The
+  // bytes at which half of them is found in the cache are half of what it takes to find none
+  // (machine.cpp has them fall in a straight line).
+  Status measure_cache() {
+    Program program;
+    Probe probe(options_.device);
+    std::vector<TimedOp> timed;
+    std::vector<double> sizes;
+    for (double mib = 1; mib <= 256; mib *= 2) {
+      sizes.push_back(mib * kMiB);
+      const auto elements = static_cast<std::int64_t>(mib * kMiB / 12);
+      const auto tensor = [&] {
+        return program.add_tensor({"t", Shape{elements}, DType::kF32, Storage::kActivation});
+      };
+      Op op;
+      op.kind = OpKind::kAdd;
+      op.inputs = {tensor(), tensor()};
+      op.outputs = {tensor()};
+      timed.push_back({probe.add(program, op, 0), 1, {}});
+    }
+    QT_TRY(probe.start(*world_));
+    QT_TRY(time_ops(probe, timed, 0));
+    const auto per_byte = [&](std::size_t i) { return timed[i].seconds.cold / sizes[i]; };
+    const double half = (per_byte(0) + per_byte(sizes.size() - 1)) / 2;
+    std::size_t above = 1;
+    while (above + 1 < sizes.size() && per_byte(above) < half) ++above;
+    const double share = std::clamp(
+        (half - per_byte(above - 1)) / std::max(per_byte(above) - per_byte(above - 1), 1e-15), 0.0,
+        1.0);
+    machine_.device.cache_mib = 2 * sizes[above - 1] * std::exp2(share) / kMiB;
+    return {};
+  }
+
+  // A core's own caches, where another one follows.
+  double near_bytes() const {
+    return options_.device.device == Device::kCuda ? 0 : static_cast<double>(facts_.cache_bytes);
+  }
+
   // Rates of the device itself: large products, a large sum, copies, the smallest op.
   Status measure_device() {
     const bool cuda = options_.device.device == Device::kCuda;
+    if (!cuda) QT_TRY(measure_cache());
     Program program;
     Probe probe(options_.device);
     const double cache = machine_.cache_bytes();
@@ -325,6 +367,7 @@ class Calibration {
     d.op_us = timed[tiny].seconds.cold * 1e6;
     d.measured = {"memory_gib", "fp32_tflop_per_s", "bf16_tflop_per_s", "memory_gb_per_s", "op_us"};
     if (!cuda) {
+      d.measured.emplace_back("cache_mib");
       d.copy_in_gb_per_s = d.copy_out_gb_per_s = d.memory_gb_per_s / 2;
       d.launch_us = d.op_us;
       return {};

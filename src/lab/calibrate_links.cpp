@@ -1,5 +1,6 @@
 // Links between ranks, and ranks that compute side by side.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <unistd.h>
@@ -73,9 +74,10 @@ std::vector<Members> groups_of(const std::vector<std::vector<std::int32_t>>& nod
   return groups;
 }
 
-// A program of one collective, or of a message there and back, on `bytes`.
+// A program of collectives one after the other, or of a message there and back, on `bytes` each: as
+// many as it takes for none to find its buffers in a cache of `cache_bytes`, as in a step.
 Program collective_program(const CollectiveKey& key, const Members& members, std::int32_t rank,
-                           std::int64_t bytes, const Target& target) {
+                           std::int64_t bytes, const Target& target, double cache_bytes) {
   Program program;
   program.target = target;
   program.place.rank = rank;
@@ -124,9 +126,17 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
     attrs.shape = Shape{out};
     op.attrs = attrs;
     op.stream = Stream::kDataComm;
-    op.inputs = {tensor(in)};
-    op.outputs = {tensor(out)};
-    program.ops = {op};
+    constexpr int kMostCopies = 64;
+    const int copies =
+        key.between ? 1
+                    : std::clamp(static_cast<int>(std::ceil(2.5 * cache_bytes /
+                                                            (4.0 * static_cast<double>(in + out)))),
+                                 1, kMostCopies);
+    for (int copy = 0; copy < copies; ++copy) {
+      op.inputs = {tensor(in)};
+      op.outputs = {tensor(out)};
+      program.ops.push_back(op);
+    }
   }
   for (Op& each : program.ops) {
     const std::int64_t scratch = backend->scratch_bytes({program, each});
@@ -145,7 +155,8 @@ Result<double> time_collective(const Program& program, World& world, bool takes_
     if (!made.ok()) return std::move(made).error();
     executor = std::move(made).value();
   }
-  const int inner = static_cast<int>(std::clamp<std::int64_t>((1 << 20) / bytes, 1, 20));
+  const auto ops = static_cast<std::int64_t>(std::max<std::size_t>(program.ops.size(), 1));
+  const int inner = static_cast<int>(std::clamp<std::int64_t>((1 << 20) / (ops * bytes), 1, 20));
   std::vector<double> rounds;
   for (int round = 0; round < 8; ++round) {
     world.barrier();
@@ -229,6 +240,80 @@ Status measure_side_by_side(const CalibrateOptions& options, World& world,
   return {};
 }
 
+// What talking to other nodes takes of a rank's thread: products while a gather goes on, against
+// the products alone.
+Status measure_thread(const CalibrateOptions& options, World& world, const Members& members,
+                      Machine& machine) {
+  const bool takes_part = std::count(members.ranks.begin(), members.ranks.end(), world.rank()) > 0;
+  const auto size = static_cast<std::int64_t>(members.ranks.size());
+  // Gathers of a MiB one after the other, and products for twice as long.
+  constexpr double kSeconds = 0.15;
+  constexpr std::int64_t kBytes = 1 << 20;
+  const std::int64_t part = kBytes / 4 / size;
+  int gathers = 1;
+  if (world.rank() == 0) {
+    if (const auto one = machine.collective_seconds({OpKind::kAllGather, true, size}, kBytes))
+      gathers = static_cast<int>(std::clamp(kSeconds / one->seconds, 1.0, 500.0));
+  }
+  gathers = std::stoi(world.broadcast(std::to_string(gathers)));
+  const auto program_of = [&](int products, bool talks) {
+    Program program;
+    program.target = options.device;
+    program.place.rank = world.rank();
+    const auto backend = make_backend(options.device);
+    std::int64_t end = 0;
+    const auto tensor = [&](Shape shape) {
+      Tensor t{"t", shape, DType::kF32, Storage::kActivation};
+      t.offset = end;
+      end += aligned(t.bytes(), 256);
+      return program.add_tensor(std::move(t));
+    };
+    if (talks) {
+      Op gather;
+      gather.kind = OpKind::kAllGather;
+      gather.stream = Stream::kDataComm;
+      CollectiveAttrs attrs;
+      attrs.group = program.group_of("measured", members.ranks);
+      attrs.group_size = static_cast<std::int32_t>(size);
+      attrs.shape = Shape{part * size};
+      gather.attrs = attrs;
+      gather.inputs = {tensor({part})};
+      gather.outputs = {tensor({part * size})};
+      program.ops.insert(program.ops.end(), static_cast<std::size_t>(gathers), gather);
+    }
+    Op product;
+    product.kind = OpKind::kMatmul;
+    product.attrs = MatmulAttrs{false, true};
+    product.inputs = {tensor({128, 256}), tensor({256, 256}), kNone};
+    product.outputs = {tensor({128, 256})};
+    program.ops.insert(program.ops.end(), static_cast<std::size_t>(products), product);
+    for (Op& op : program.ops) {
+      const std::int64_t scratch = backend->scratch_bytes({program, op});
+      if (scratch > 0) op.workspace = tensor({(scratch + 3) / 4});
+    }
+    program.arena_bytes = std::max<std::int64_t>(end, 256);
+    return program;
+  };
+  const auto time = [&](int products, bool talks) {
+    return time_collective(program_of(products, talks), world, takes_part, 1 << 20);
+  };
+  constexpr int kFew = 20;
+  QT_ASSIGN(double few, time(kFew, false));
+  few = std::stod(world.broadcast(std::to_string(few)));
+  const int products = static_cast<int>(
+      std::clamp(std::ceil(2 * kSeconds / std::max(few / kFew, 1e-6)), 10.0, 20000.0));
+  QT_ASSIGN(const double alone, time(products, false));
+  QT_ASSIGN(const double talking, time(products, true));
+  if (world.rank() != 0) return {};
+  // Too little to be told from noise is nothing.
+  if (talking < 1.01 * alone) return {};
+  const double sent = static_cast<double>(gathers * part * (size - 1)) * 4;
+  machine.between.thread_gb_per_s = std::clamp(sent / (talking - alone) * 1e-9, 1e-4, 1e5);
+  machine.between.measured.emplace_back("thread_gb_per_s");
+  log_info("a thread could talk {:.2f} GB/s to other nodes", machine.between.thread_gb_per_s);
+  return {};
+}
+
 }  // namespace
 
 Status calibrate_links(const CalibrateOptions& options, World& world) {
@@ -257,7 +342,7 @@ Status calibrate_links(const CalibrateOptions& options, World& world) {
   if (reports)
     log_info("{} ranks on {} node{}: {} groups to measure", world.size(), nodes.size(),
              nodes.size() == 1 ? "" : "s", groups.size());
-  const std::vector<std::int64_t> sizes = {256, 4096, 65536, 1 << 20, 1 << 23, 1 << 25};
+  const std::vector<std::int64_t> sizes = {256, 4096, 1 << 16, 1 << 18, 1 << 20, 1 << 23, 1 << 25};
   std::map<bool, std::map<std::int64_t, double>> messages;
   for (const Members& members : groups) {
     const bool takes_part =
@@ -274,11 +359,13 @@ Status calibrate_links(const CalibrateOptions& options, World& world) {
         // Messages are prepared by all ranks together.
         if (kind == OpKind::kSend) program.place.pp_size = 2;
         if (takes_part)
-          program = collective_program(key, members, world.rank(), bytes, options.device);
+          program = collective_program(key, members, world.rank(), bytes, options.device,
+                                       machine.cache_bytes());
         QT_ASSIGN(double seconds,
                   time_collective(program, world, takes_part || kind == OpKind::kSend, bytes));
+        // One of several, or there and back.
+        seconds /= static_cast<double>(std::max<std::size_t>(program.ops.size(), 1));
         if (kind == OpKind::kSend) {
-          seconds /= 2;  // there and back
           messages[members.between][bytes] = seconds;
         }
         machine.collectives[key][bytes] = seconds;
@@ -291,12 +378,16 @@ Status calibrate_links(const CalibrateOptions& options, World& world) {
     }
   }
   QT_TRY(measure_side_by_side(options, world, nodes, machine));
+  if (reports && messages.contains(false)) set_link(machine.inside, messages[false]);
+  if (reports && messages.contains(true)) set_link(machine.between, messages[true]);
+  const auto across = std::find_if(groups.begin(), groups.end(),
+                                   [](const Members& members) { return members.between; });
+  if (options.device.device == Device::kCpu && across != groups.end())
+    QT_TRY(measure_thread(options, world, *across, machine));
   if (!reports) return {};
   machine.node.nodes = std::max(machine.node.nodes, static_cast<std::int64_t>(nodes.size()));
   machine.node.devices =
       std::max(machine.node.devices, static_cast<std::int64_t>(nodes.front().size()));
-  if (messages.contains(false)) set_link(machine.inside, messages[false]);
-  if (messages.contains(true)) set_link(machine.between, messages[true]);
   return write_file(options.out, machine.to_toml());
 }
 

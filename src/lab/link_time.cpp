@@ -109,7 +109,8 @@ LinkTime link_time(const Machine& machine, OpKind kind, const Talk& talk,
   result.network = std::min(1.0, network_seconds / result.time.seconds);
   if (cpu) {
     // The rank itself copies what it sends and receives.
-    const double copying = 2 * sent / inside_rate;
+    const double thread_rate = machine.between.thread_gb_per_s * 1e9;
+    const double copying = sent / (thread_rate > 0 ? thread_rate : inside_rate / 2);
     result.thread = crosses ? std::min(1.0, copying / result.time.seconds) : 1.0;
   }
   return result;

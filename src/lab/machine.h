@@ -61,6 +61,9 @@ struct LinkSection {
   double latency_us = 0;
   double gb_per_s = 0;     // of one link, each way
   std::int64_t links = 1;  // inside: of a device; between: of a node, shared by its devices
+  // CPU: what a rank's thread sends, and receives as much, if it does nothing else and the link is
+  // no limit; 0: half the rate inside a node.
+  double thread_gb_per_s = 0;
   std::vector<std::string> measured;
   void list(FieldList& fields);
 

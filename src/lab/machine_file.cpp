@@ -273,6 +273,9 @@ void LinkSection::list(FieldList& fields) {
   fields.add("gb_per_s", gb_per_s, "of one link each way, in 10^9 bytes/s", between(1e-4, 1e5));
   fields.add("links", links, "links of a device inside a node; of a node to others",
              between(1, 4096));
+  fields.add("thread_gb_per_s", thread_gb_per_s,
+             "CPU, to others: what a rank's thread could send and receive, in 10^9 bytes/s",
+             between(0, 1e5));
   add_measured(fields, measured);
 }
 

@@ -50,7 +50,7 @@ Result<std::vector<double>> medians(Executor& executor,
 
 }  // namespace
 
-Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes) {
+Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes, double near_bytes) {
   if (ops.empty()) return {};
   Executor& executor = probe.executor();
   // How long each takes, roughly.
@@ -91,11 +91,13 @@ Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes) {
   std::vector<int> warm_batch(ops.size(), -1);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Op& op = probe.program().ops[index(ops[i].copies.front())];
-    if (ops[i].copies.size() == 1 || op.kind == OpKind::kCopy ||
-        bytes_of(probe.program(), op) > 1.5 * cache_bytes)
+    const double bytes = bytes_of(probe.program(), op);
+    if (ops[i].copies.size() == 1 || op.kind == OpKind::kCopy || bytes > 1.5 * cache_bytes)
       continue;
     warm_batch[i] = static_cast<int>(batches.size());
-    batches.push_back(std::vector<OpId>(lengths[i], ops[i].copies.front()));
+    std::vector<OpId> few = ops[i].copies;
+    few.resize(std::min(few.size(), index(std::llround(std::ceil(4 * near_bytes / bytes)) + 1)));
+    batches.push_back(in_turn(few, lengths[i]));
     turns.push_back(1);
   }
   QT_ASSIGN(const std::vector<double> seconds, medians(executor, batches, turns));

@@ -20,7 +20,8 @@ struct TimedOp {
 };
 
 // `cache_bytes`: ops whose operands are larger are not timed with operands in the cache.
-Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes);
+// `near_bytes`: of a smaller cache before that one, in which an op of a step finds nothing.
+Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes, double near_bytes = 0);
 
 // The median seconds of a batch, of several rounds.
 Result<double> time_batch(Probe& probe, const std::vector<OpId>& batch);

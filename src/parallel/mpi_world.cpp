@@ -152,7 +152,6 @@ class Exchange {
                   reduction, out);
   }
   std::int64_t bytes_sent() const { return sent_; }
-  std::int64_t mine() const { return mine_; }
 
  private:
   MPI_Comm comm_;
@@ -220,43 +219,98 @@ class OneRoundAllReduce final : public Transfer {
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
+// Everybody sends its part to everybody. Between nodes not by MPI's own all-gather: Open MPI's lets
+// large parts go one way after the other, where a network carries both ways at the same time. In
+// shared memory that is what is faster.
+class Gather {
+ public:
+  Gather(MPI_Comm comm, std::int32_t rank, bool one_node, Parts parts, std::int64_t element)
+      : comm_(comm),
+        mine_(static_cast<std::size_t>(rank)),
+        one_node_(one_node),
+        parts_(std::move(parts)),
+        element_(element) {
+    const std::size_t members = parts_.counts.size();
+    send_counts_.assign(members, parts_.counts[mine_]);
+    send_offsets_.assign(members, 0);
+    // A member's own part is never on its way: MPI's buffers must not overlap.
+    send_counts_[mine_] = 0;
+    bytes_ = parts_.counts[mine_] * element_;
+    offset_ = parts_.offsets[mine_] * element_;
+    if (!one_node_) parts_.counts[mine_] = 0;
+  }
+  void start(const void* part, void* whole, MPI_Request* request) const {
+    const MPI_Datatype type = mpi_type(element_);
+    std::byte* place = static_cast<std::byte*>(whole) + offset_;
+    if (one_node_) {
+      const bool in_place = part == place;
+      QT_MPI(MPI_Iallgatherv(in_place ? MPI_IN_PLACE : part, in_place ? 0 : parts_.counts[mine_],
+                             type, whole, parts_.counts.data(), parts_.offsets.data(), type, comm_,
+                             request));
+      return;
+    }
+    if (part != place) std::memcpy(place, part, static_cast<std::size_t>(bytes_));
+    QT_MPI(MPI_Ialltoallv(place, send_counts_.data(), send_offsets_.data(), type, whole,
+                          parts_.counts.data(), parts_.offsets.data(), type, comm_, request));
+  }
+  std::int64_t bytes_sent() const {
+    return bytes_ * static_cast<std::int64_t>(parts_.counts.size() - 1);
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::size_t mine_;
+  bool one_node_;
+  Parts parts_;  // to receive
+  std::int64_t element_, bytes_ = 0, offset_ = 0;
+  std::vector<int> send_counts_, send_offsets_;
+};
+
+class AllGather final : public Transfer {
+ public:
+  AllGather(Gather gather, const void* part, void* whole)
+      : gather_(std::move(gather)), part_(part), whole_(whole) {}
+  void start() override {
+    gather_.start(part_, whole_, &request_);
+    bytes_sent += gather_.bytes_sent();
+  }
+  bool test() override { return is_done(request_); }
+
+ private:
+  Gather gather_;
+  const void* part_;
+  void* whole_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
 // Large: everybody reduces its part, then the parts are gathered.
 class TwoRoundAllReduce final : public Transfer {
  public:
-  TwoRoundAllReduce(MPI_Comm comm, std::int32_t rank, Exchange exchange, Parts parts, void* out,
-                    DType dtype, Reduction reduction)
-      : comm_(comm),
-        exchange_(std::move(exchange)),
-        parts_(std::move(parts)),
-        out_(static_cast<std::byte*>(out)),
-        dtype_(dtype),
-        reduction_(reduction),
-        my_offset_(parts_.offsets[static_cast<std::size_t>(rank)] * size_of(dtype)) {}
+  TwoRoundAllReduce(Exchange exchange, Gather gather, void* mine, void* out, Reduction reduction)
+      : exchange_(std::move(exchange)),
+        gather_(std::move(gather)),
+        mine_(mine),
+        out_(out),
+        reduction_(reduction) {}
   void start() override {
     exchange_.start(&request_);
     gathering_ = false;
-    const auto members = static_cast<std::int64_t>(parts_.counts.size());
-    bytes_sent += exchange_.bytes_sent() + (members - 1) * exchange_.mine() * size_of(dtype_);
+    bytes_sent += exchange_.bytes_sent() + gather_.bytes_sent();
   }
   bool test() override {
     if (!is_done(request_)) return false;
     if (gathering_) return true;
-    exchange_.finish(reduction_, out_ + my_offset_);
-    const MPI_Datatype type = mpi_type(size_of(dtype_));
-    QT_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out_, parts_.counts.data(), parts_.offsets.data(),
-                           type, comm_, &request_));
+    exchange_.finish(reduction_, mine_);
+    gather_.start(mine_, out_, &request_);
     gathering_ = true;
     return is_done(request_);
   }
 
  private:
-  MPI_Comm comm_;
   Exchange exchange_;
-  Parts parts_;
-  std::byte* out_;
-  DType dtype_;
+  Gather gather_;
+  void *mine_, *out_;
   Reduction reduction_;
-  std::int64_t my_offset_;
   bool gathering_ = false;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
@@ -270,6 +324,11 @@ class MpiCommunicator final : public Communicator {
     size_ = value;
     QT_MPI(MPI_Comm_rank(comm, &value));
     rank_ = value;
+    MPI_Comm node = MPI_COMM_NULL;
+    QT_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
+    QT_MPI(MPI_Comm_size(node, &value));
+    one_node_ = value == size_;
+    QT_MPI(MPI_Comm_free(&node));
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -289,20 +348,18 @@ class MpiCommunicator final : public Communicator {
                                                  scratch);
     }
     const Parts parts(count, size_);
-    return std::make_unique<TwoRoundAllReduce>(comm_, rank_,
-                                               Exchange(comm_, rank_, in, parts, dtype, scratch),
-                                               parts, out, dtype, reduction);
+    const std::int64_t element = size_of(dtype);
+    return std::make_unique<TwoRoundAllReduce>(
+        Exchange(comm_, rank_, in, parts, dtype, scratch),
+        Gather(comm_, rank_, one_node_, parts, element),
+        static_cast<std::byte*>(out) + parts.offsets[static_cast<std::size_t>(rank_)] * element,
+        out, reduction);
   }
   std::unique_ptr<Transfer> all_gather(const void* part, void* whole, std::int64_t bytes) override {
-    const bool in_place = part == static_cast<const std::byte*>(whole) + rank_ * bytes;
     const std::int64_t element = bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
-    return single_call(
-        [comm = comm_, part, whole, in_place, type = mpi_type(element),
-         count = narrow(bytes / element)](MPI_Request* request) {
-          QT_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : part, in_place ? 0 : count, type, whole,
-                                count, type, comm, request));
-        },
-        (size_ - 1) * bytes);
+    return std::make_unique<AllGather>(
+        Gather(comm_, rank_, one_node_, Parts(bytes / element * size_, size_), element), part,
+        whole);
   }
   std::unique_ptr<Transfer> reduce_scatter(const void* whole, void* part, std::int64_t count,
                                            DType dtype, void* scratch) override {
@@ -345,6 +402,7 @@ class MpiCommunicator final : public Communicator {
  private:
   MPI_Comm comm_;
   std::int32_t size_ = 1, rank_ = 0;
+  bool one_node_ = true;
 };
 
 // Calls send(first byte, count) for messages that MPI can count.

@@ -65,6 +65,7 @@ class Arena {
     if (size == 0 || borrowed_) return;
     void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     data_ = data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+    if (data_ != nullptr) ::madvise(data_, size, MADV_HUGEPAGE);
   }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -9,23 +9,33 @@
 
 namespace quintet::cpu {
 
+namespace {
+
+// A function of its own: inside two lambdas the compiler does not make vectors of it (8 times
+// slower).
+template <class T>
+double sum_of_squares(const T* x, std::int64_t count) {
+  double total = 0;
+  for (std::int64_t i = 0; i < count; i += 256) {
+    float part = 0;
+    const std::int64_t last = std::min(count, i + 256);
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t j = i; j < last; ++j)
+      part += static_cast<float>(x[j]) * static_cast<float>(x[j]);
+    total += static_cast<double>(part);
+  }
+  return total;
+}
+
+}  // namespace
+
 void squared_norm(const OpContext& op) {
   with_float_type(op.in(squared_norm::kX).dtype, [&]<class T>(T) {
     const auto* x = op.in_data<T>(squared_norm::kX);
-    const double sum = reduce_in_blocks(
-        op.in(squared_norm::kX).shape.numel(), [&](std::int64_t begin, std::int64_t end) {
-          double total = 0;
-          for (std::int64_t i = begin; i < end; i += 256) {
-            float part = 0;
-            const std::int64_t last = std::min(end, i + 256);
-#pragma omp simd reduction(+ : part)
-            for (std::int64_t j = i; j < last; ++j) {
-              part += static_cast<float>(x[j]) * static_cast<float>(x[j]);
-            }
-            total += static_cast<double>(part);
-          }
-          return total;
-        });
+    const double sum = reduce_in_blocks(op.in(squared_norm::kX).shape.numel(),
+                                        [x](std::int64_t begin, std::int64_t end) {
+                                          return sum_of_squares(x + begin, end - begin);
+                                        });
     *op.out_data<float>(squared_norm::kSum) = static_cast<float>(sum);
   });
 }
