@@ -56,6 +56,7 @@ for file in "${apt_conf[@]}" /etc/resolv.conf /etc/hosts; do
   cp -L "$file" "$root$file"
 done
 echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh"  # the folder does not outlive us: no waiting for the disk
+echo 'Acquire::Retries "5";' >"$root/etc/apt/apt.conf.d/99fresh"  # a mirror's bad moment is not our failure
 git clone -q --no-hardlinks . "$root/root/quintet"
 say "$suite, commit $(git rev-parse --short HEAD)"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || say "changes that are not committed are left out"

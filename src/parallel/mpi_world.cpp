@@ -232,7 +232,7 @@ class Gather {
         element_(element) {
     const std::size_t members = parts_.counts.size();
     send_counts_.assign(members, parts_.counts[mine_]);
-    send_offsets_.assign(members, 0);
+    send_offsets_.assign(members, -parts_.counts[mine_]);
     // A member's own part is never on its way: MPI's buffers must not overlap.
     send_counts_[mine_] = 0;
     bytes_ = parts_.counts[mine_] * element_;
@@ -250,7 +250,9 @@ class Gather {
       return;
     }
     if (part != place) std::memcpy(place, part, static_cast<std::size_t>(bytes_));
-    QT_MPI(MPI_Ialltoallv(place, send_counts_.data(), send_offsets_.data(), type, whole,
+    // The part is told from its end: Open MPI takes two buffers that begin at the same address, as
+    // the first member's would, for an exchange in place.
+    QT_MPI(MPI_Ialltoallv(place + bytes_, send_counts_.data(), send_offsets_.data(), type, whole,
                           parts_.counts.data(), parts_.offsets.data(), type, comm_, request));
   }
   std::int64_t bytes_sent() const {

@@ -49,6 +49,9 @@ TEST(Calibrate, MeasuresEveryOpOfAStepAndGoesOnWhereItStopped) {
   EXPECT_EQ(begun.value().ops.size(), 0u);
   EXPECT_GT(begun.value().memory_bytes_per_second(), 1e8);
   EXPECT_GT(begun.value().flops_per_second(DType::kF32), 1e8);
+  // The last cache, as sums over 1 to 256 MiB felt it.
+  EXPECT_GE(begun.value().device.cache_mib, 2);
+  EXPECT_LE(begun.value().device.cache_mib, 512);
 
   options.limit = 0;
   ASSERT_TRUE(calibrate_ops(options).ok());

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "lab/tool.h"
 #include "tests/support/command.h"
+#include "tests/support/temporary_folder.h"
 
 namespace quintet {
 namespace {
@@ -129,6 +131,28 @@ TEST_F(EmulatedCluster, NodesHaveHostNamesAndRanks) {
                                        " -- train --model tiny --zero 1 --set train.steps=3");
   EXPECT_EQ(run.exit_code, 0) << run.output;
   EXPECT_TRUE(run.says("4 ranks")) << run.output;
+}
+
+// Between nodes parts are gathered in another way than in shared memory: the same bits must come of
+// it.
+TEST_F(EmulatedCluster, TrainsTheSameBitsAsRanksOfOneMachine) {
+  ASSERT_TRUE(cluster_up({name_, 2, 2, 1e9}).ok());
+  const TemporaryFolder folder;
+  for (const std::string layout : {"--zero 0", "--zero 3", "--zero 2 --tp 2"}) {
+    std::vector<std::string> weights;
+    for (const std::string& where : {std::string("-n 4"), "--cluster " + name_}) {
+      const std::string out = (folder.path() / std::to_string(weights.size())).string();
+      std::filesystem::remove_all(out);
+      const Outcome run =
+          testing::quintet("launch " + where + " --threads 1 -- train --model tiny " + layout +
+                           " --set train.steps=3 --set output.folder=" + out);
+      ASSERT_EQ(run.exit_code, 0) << layout << run.output;
+      const auto bytes = read_file(out + "/checkpoints/step-00000003/model.safetensors");
+      ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+      weights.push_back(bytes.value());
+    }
+    EXPECT_TRUE(weights[0] == weights[1]) << layout;
+  }
 }
 
 TEST_F(EmulatedCluster, DownEndsWhatRunsThereEvenWithoutState) {

@@ -116,6 +116,24 @@ TEST(Simulate, EverybodyToEverybodySharesTheNodesLink) {
   EXPECT_NEAR(time.network, 1, 0.01);
 }
 
+TEST(Simulate, WhatARankTalksItDoesNotCompute) {
+  Machine machine = cpus(2, 4);
+  Talk talk{.algorithm = Algorithm::kGather, .members = 2, .bytes_sent = 1'000'000, .rounds = 1};
+  talk.bytes = 2'000'000;
+  const auto time = [&] { return link_time(machine, OpKind::kAllGather, talk, {2, 2, 1, 1, 1}); };
+  // Not measured: it copies twice at the rate inside a node.
+  EXPECT_NEAR(time().thread * time().time.seconds, 2e6 / 4e9, 1e-12);
+  machine.between.thread_gb_per_s = 1;
+  EXPECT_NEAR(time().thread * time().time.seconds, 1e6 / 1e9, 1e-12);
+  machine.between.thread_gb_per_s = 0.1;  // no more than all of it
+  EXPECT_EQ(time().thread, 1);
+  // And a step takes longer for it.
+  const StepOptions options = layout_on(machine, 2, 1, 1, 0);
+  const double slow = simulate(options, machine, 2).value().step_seconds;
+  machine.between.thread_gb_per_s = 100;
+  EXPECT_GT(slow, simulate(options, machine, 2).value().step_seconds);
+}
+
 // Ranks that each do what `items` says, without a program.
 struct MadeUp {
   std::vector<RankTrace> traces;
