@@ -109,7 +109,6 @@ class Bench {
 
  private:
   Status run_at(const std::string& bandwidth) {
-    // 1. The cluster, and a machine file with its links.
     const bool cluster = cases_.nodes > 1;
     if (cluster) {
       QT_TRY(run_command({quintet_, "cluster", "up", "--name", kName, "--nodes",
@@ -117,16 +116,25 @@ class Bench {
                           std::to_string(cases_.ranks / cases_.nodes), "--bandwidth",
                           bandwidth.empty() ? "none" : bandwidth}));
     }
+    Status status = compare(bandwidth, cluster);
+    if (cluster) QT_TRY(run_command({quintet_, "cluster", "down", "--name", kName}));
+    return status;
+  }
+
+  Status compare(const std::string& bandwidth, bool cluster) {
+    // 1. A machine file with the cluster's links.
     Machine machine = machine_;
     if (cluster) {
       QT_TRY(make_directories(folder_));
       const std::string file = fmt::format("{}/machine-{}.toml", folder_, bandwidth);
       if (!std::filesystem::exists(file)) {
-        QT_TRY(write_file(file, machine.to_toml()));
+        const std::string begun = file + ".begun";
+        QT_TRY(write_file(begun, machine.to_toml()));
         QT_TRY(run_command({quintet_, "launch", "-n", std::to_string(cases_.ranks), "--threads",
                             std::to_string(std::max<std::int64_t>(machine.device.threads, 1)),
                             "--cluster", kName, "--", "calibrate", "--links", "--out",
-                            std::filesystem::absolute(file)}));
+                            std::filesystem::absolute(begun)}));
+        std::filesystem::rename(begun, file);
       }
       QT_ASSIGN(machine, Machine::load(file));
     }
@@ -167,7 +175,6 @@ class Bench {
         }
       }
     }
-    if (cluster) QT_TRY(run_command({quintet_, "cluster", "down", "--name", kName}));
     return status;
   }
 

@@ -74,29 +74,57 @@ std::vector<Members> groups_of(const std::vector<std::vector<std::int32_t>>& nod
   return groups;
 }
 
+// A program made by hand: float32 tensors one after the other, and the scratch memory of its ops.
+class HandMade {
+ public:
+  HandMade(const Target& target, std::int32_t rank) : backend_(make_backend(target)) {
+    program.target = target;
+    program.place.rank = rank;
+  }
+  TensorId tensor(Shape shape) {
+    Tensor t{"t", shape, DType::kF32, Storage::kActivation};
+    t.offset = end_;
+    end_ += aligned(t.bytes(), 256);
+    return program.add_tensor(std::move(t));
+  }
+  CollectiveAttrs among(const Members& members, Shape out) {
+    CollectiveAttrs attrs;
+    attrs.group = program.group_of("measured", members.ranks);
+    attrs.group_size = static_cast<std::int32_t>(members.ranks.size());
+    attrs.shape = out;
+    return attrs;
+  }
+  Program finish() && {
+    for (Op& op : program.ops) {
+      const std::int64_t scratch = backend_->scratch_bytes({program, op});
+      if (scratch > 0) op.workspace = tensor({(scratch + 3) / 4});
+    }
+    program.arena_bytes = std::max<std::int64_t>(end_, 256);
+    return std::move(program);
+  }
+
+  Program program;
+
+ private:
+  std::unique_ptr<const Backend> backend_;
+  std::int64_t end_ = 0;
+};
+
 // A program of collectives one after the other, or of a message there and back, on `bytes` each: as
-// many as it takes for none to find its buffers in a cache of `cache_bytes`, as in a step.
+// many as it takes for none to find its buffers in a cache of `cache_bytes`, as in a step. Between
+// nodes one will do: the network is slower than memory.
 Program collective_program(const CollectiveKey& key, const Members& members, std::int32_t rank,
                            std::int64_t bytes, const Target& target, double cache_bytes) {
-  Program program;
-  program.target = target;
-  program.place.rank = rank;
-  const auto backend = make_backend(target);
+  HandMade made(target, rank);
+  Program& program = made.program;
   const auto size = static_cast<std::int64_t>(members.ranks.size());
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / size, 1) * size;
-  std::int64_t end = 0;
-  const auto tensor = [&](std::int64_t count) {
-    Tensor t{"t", Shape{count}, DType::kF32, Storage::kActivation};
-    t.offset = end;
-    end += aligned(t.bytes(), 256);
-    return program.add_tensor(std::move(t));
-  };
   Op op;
   op.kind = key.kind;
   if (key.kind == OpKind::kSend) {
     program.place.pp_size = 2;  // messages are a pipeline's
     const bool sends = rank == members.ranks[0];
-    const TensorId x = tensor(elements);
+    const TensorId x = made.tensor({elements});
     const Shape shape = program.tensor(x).shape;
     const std::int32_t peer = members.ranks[sends ? 1 : 0];
     Op there = op, back = op;
@@ -107,7 +135,7 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
     there.attrs = TransferAttrs{peer, sends ? 1 : 2, shape, DType::kF32};
     back.attrs = TransferAttrs{peer, sends ? 2 : 1, shape, DType::kF32};
     there.inputs = {x};
-    back.outputs = {tensor(elements)};
+    back.outputs = {made.tensor({elements})};
     // One sends and then receives, the other receives and then sends.
     if (sends) {
       back.waits = {0};
@@ -117,14 +145,10 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
       program.ops = {back, there};
     }
   } else {
-    CollectiveAttrs attrs;
-    attrs.group = program.group_of("measured", members.ranks);
-    attrs.group_size = static_cast<std::int32_t>(size);
     const bool scatters = key.kind == OpKind::kReduceScatter;
     const std::int64_t in = key.kind == OpKind::kAllGather ? elements / size : elements;
     const std::int64_t out = scatters ? elements / size : elements;
-    attrs.shape = Shape{out};
-    op.attrs = attrs;
+    op.attrs = made.among(members, {out});
     op.stream = Stream::kDataComm;
     constexpr int kMostCopies = 64;
     const int copies =
@@ -133,17 +157,12 @@ Program collective_program(const CollectiveKey& key, const Members& members, std
                                                             (4.0 * static_cast<double>(in + out)))),
                                  1, kMostCopies);
     for (int copy = 0; copy < copies; ++copy) {
-      op.inputs = {tensor(in)};
-      op.outputs = {tensor(out)};
+      op.inputs = {made.tensor({in})};
+      op.outputs = {made.tensor({out})};
       program.ops.push_back(op);
     }
   }
-  for (Op& each : program.ops) {
-    const std::int64_t scratch = backend->scratch_bytes({program, each});
-    if (scratch > 0) each.workspace = tensor((scratch + 3) / 4);
-  }
-  program.arena_bytes = std::max<std::int64_t>(end, 256);
-  return program;
+  return std::move(made).finish();
 }
 
 // The median seconds of one run of it, the slowest member's.
@@ -257,42 +276,24 @@ Status measure_thread(const CalibrateOptions& options, World& world, const Membe
   }
   gathers = std::stoi(world.broadcast(std::to_string(gathers)));
   const auto program_of = [&](int products, bool talks) {
-    Program program;
-    program.target = options.device;
-    program.place.rank = world.rank();
-    const auto backend = make_backend(options.device);
-    std::int64_t end = 0;
-    const auto tensor = [&](Shape shape) {
-      Tensor t{"t", shape, DType::kF32, Storage::kActivation};
-      t.offset = end;
-      end += aligned(t.bytes(), 256);
-      return program.add_tensor(std::move(t));
-    };
+    HandMade made(options.device, world.rank());
+    Program& program = made.program;
     if (talks) {
       Op gather;
       gather.kind = OpKind::kAllGather;
       gather.stream = Stream::kDataComm;
-      CollectiveAttrs attrs;
-      attrs.group = program.group_of("measured", members.ranks);
-      attrs.group_size = static_cast<std::int32_t>(size);
-      attrs.shape = Shape{part * size};
-      gather.attrs = attrs;
-      gather.inputs = {tensor({part})};
-      gather.outputs = {tensor({part * size})};
+      gather.attrs = made.among(members, {part * size});
+      gather.inputs = {made.tensor({part})};
+      gather.outputs = {made.tensor({part * size})};
       program.ops.insert(program.ops.end(), static_cast<std::size_t>(gathers), gather);
     }
     Op product;
     product.kind = OpKind::kMatmul;
     product.attrs = MatmulAttrs{false, true};
-    product.inputs = {tensor({128, 256}), tensor({256, 256}), kNone};
-    product.outputs = {tensor({128, 256})};
+    product.inputs = {made.tensor({128, 256}), made.tensor({256, 256}), kNone};
+    product.outputs = {made.tensor({128, 256})};
     program.ops.insert(program.ops.end(), static_cast<std::size_t>(products), product);
-    for (Op& op : program.ops) {
-      const std::int64_t scratch = backend->scratch_bytes({program, op});
-      if (scratch > 0) op.workspace = tensor({(scratch + 3) / 4});
-    }
-    program.arena_bytes = std::max<std::int64_t>(end, 256);
-    return program;
+    return std::move(made).finish();
   };
   const auto time = [&](int products, bool talks) {
     return time_collective(program_of(products, talks), world, takes_part, 1 << 20);
@@ -306,6 +307,7 @@ Status measure_thread(const CalibrateOptions& options, World& world, const Membe
   QT_ASSIGN(const double talking, time(products, true));
   if (world.rank() != 0) return {};
   // Too little to be told from noise is nothing.
+  machine.between.thread_gb_per_s = 0;
   if (talking < 1.01 * alone) return {};
   const double sent = static_cast<double>(gathers * part * (size - 1)) * 4;
   machine.between.thread_gb_per_s = std::clamp(sent / (talking - alone) * 1e-9, 1e-4, 1e5);

@@ -112,9 +112,10 @@ void end_processes_in(const std::string& space) {
   }
 }
 
-// A bucket of a quarter of a millisecond, at high rates less: what it holds passes at once after a
-// pause, so it must be little beside the messages that are measured (tensor-parallel ones are some
-// 100 KB), but a timer that comes late must not cost bandwidth, nor the cutting of large packets.
+// A bucket of a quarter of a millisecond, but of two frames at least, and at high rates less: what
+// it holds passes at once after a pause, so it must be little beside the messages that are measured
+// (tensor-parallel ones are some 100 KB), but a timer that comes late must not cost bandwidth, nor
+// the cutting of large packets.
 std::vector<std::string> tbf_words(double bandwidth) {
   const double rate = bandwidth / 8;
   const double bytes = std::clamp(rate * 0.25e-3, 2.0 * kMtu, std::max(76000.0, rate * 0.1e-3));

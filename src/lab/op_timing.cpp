@@ -96,7 +96,8 @@ Status time_ops(Probe& probe, std::vector<TimedOp>& ops, double cache_bytes, dou
       continue;
     warm_batch[i] = static_cast<int>(batches.size());
     std::vector<OpId> few = ops[i].copies;
-    few.resize(std::min(few.size(), index(std::llround(std::ceil(4 * near_bytes / bytes)) + 1)));
+    few.resize(std::min(few.size(),
+                        index(std::llround(std::ceil(4 * near_bytes / std::max(bytes, 1.0))) + 1)));
     batches.push_back(in_turn(few, lengths[i]));
     turns.push_back(1);
   }

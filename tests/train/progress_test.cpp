@@ -1,10 +1,10 @@
 // What a run tells while it runs, on a terminal and in a log.
+#include <algorithm>
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <thread>
 
 #include "base/files.h"
 #include "tests/support/temporary_folder.h"
@@ -37,11 +37,13 @@ TEST(Progress, OneLineThatIsRedrawnOnATerminal) {
   int master = -1, slave = -1;
   struct winsize size = {24, 60, 0, 0};
   ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, &size), 0);
-  // The reader runs beside the writer: a terminal hands over what it has in pieces, and holds only so much.
+  // The reader runs beside the writer: a terminal hands over what it has in pieces, and holds only
+  // so much.
   std::string text;
   std::thread reader([&] {
     char piece[4096];
-    for (ssize_t got = 0; (got = ::read(master, piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(got));
+    for (ssize_t got = 0; (got = ::read(master, piece, sizeof piece)) > 0;)
+      text.append(piece, static_cast<std::size_t>(got));
   });
   show_steps(slave, 0.25);
   ::close(slave);  // the reader's end of file, once it has all
