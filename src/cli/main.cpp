@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "parallel/communicator.h"
 #include "parallel/outcome.h"
+#include "runtime/cpu/blas_kernels.h"
 
 namespace quintet {
 namespace {
@@ -85,19 +86,22 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace quintet
 
-// OpenMP's threads spin between two parallel regions, by default for so long that a step beside
-// other work takes ten times as long. A bounded spin loses nothing on idle cores. The OpenMP
-// library reads the setting when it is loaded, before main: so the program starts once more with
-// it.
-static void spin_briefly(int argc, char** argv) {
-  if (argc < 2 || ::getenv("OMP_WAIT_POLICY") != nullptr || ::getenv("GOMP_SPINCOUNT") != nullptr)
-    return;
-  ::setenv("GOMP_SPINCOUNT", "20000", 1);
-  ::execv("/proc/self/exe", argv);  // where that fails, the default is what there is
+// Two libraries read their settings when they are loaded, before main: so the program starts once
+// more with better ones, unless the user has chosen. OpenMP's threads spin between two parallel
+// regions, by default for so long that a step beside other work takes ten times as long; a bounded
+// spin loses nothing on idle cores. OpenBLAS: blas_kernels.h.
+static void start_with_better_settings(int argc, char** argv) {
+  if (argc < 2) return;
+  bool better = false;
+  if (::getenv("OMP_WAIT_POLICY") == nullptr && ::getenv("GOMP_SPINCOUNT") == nullptr)
+    better = ::setenv("GOMP_SPINCOUNT", "20000", 1) == 0;
+  if (const std::string kernels = quintet::better_blas_kernels(); !kernels.empty())
+    better = ::setenv("OPENBLAS_CORETYPE", kernels.c_str(), 1) == 0 || better;
+  if (better) ::execv("/proc/self/exe", argv);  // where that fails, the default is what there is
 }
 
 int main(int argc, char** argv) {
-  spin_briefly(argc, argv);
+  start_with_better_settings(argc, argv);
   int code = 0;
   try {
     code = quintet::run(argc, argv);

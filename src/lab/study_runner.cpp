@@ -1,9 +1,11 @@
 #include "lab/study_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <future>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -160,6 +162,21 @@ RowResult measured_result(const MeasuredRun& run, std::int64_t warmup) {
   return result;
 }
 
+// What a run trains, whatever its layout: with one global batch, runs of the same text have the
+// same losses.
+std::string training_of(RunConfig config) {
+  config.parallel = {};
+  config.batch.micro_batch = config.batch.accumulate = 1;
+  config.optimizer.offload = 0;
+  const TrainSection train;
+  config.train.recompute = train.recompute;
+  config.train.device = train.device;
+  config.train.graph = train.graph;
+  config.train.threads = train.threads;
+  config.output = {};
+  return config_to_toml(config.fields(), false);
+}
+
 class Runner {
  public:
   Runner(const StudyFile& study, StudyStore& store, const StudyOptions& options)
@@ -173,6 +190,7 @@ class Runner {
     if (reclaimed > 0) log_info("{} row(s) that were running are run again", reclaimed);
     QT_ASSIGN(const std::vector<StoredRow> rows, store_.planned());
     QT_ASSIGN(const RowCounts counts, store_.counts());
+    QT_TRY(remember_losses());
     all_ = counts.all();
     finished_ = counts.finished();
     left_measured_ = std::count_if(rows.begin(), rows.end(),
@@ -267,9 +285,41 @@ class Runner {
     ++timed_;
     if (!outcome.run.ok())
       return finish(row, without_result(outcome.run.error(), outcome.exit, false));
-    const RowResult result = measured_result(outcome.run.value(), study_.measure.warmup);
+    const RowResult result = held_against_others(
+        row, run.value().config, measured_result(outcome.run.value(), study_.measure.warmup));
     if (!options_.keep_runs && result.status == "done") std::filesystem::remove_all(folder, none);
     return finish(row, result);
+  }
+
+  struct KnownLoss {
+    std::int64_t row = 0;
+    double value = 0;
+  };
+  Status remember_losses() {
+    QT_ASSIGN(const std::vector<StudyStore::Loss> losses, store_.losses());
+    for (const StudyStore::Loss& loss : losses) {
+      QT_ASSIGN(const auto levels, levels_in(study_, loss.row.settings));
+      if (const auto run = run_of(study_, levels); run.ok())
+        known_.emplace(training_of(run.value().config), KnownLoss{loss.row.id, loss.value});
+    }
+    return {};
+  }
+  // Layouts of one training have one loss. A row that has another computes something else, faster
+  // or slower, and its time is no answer.
+  RowResult held_against_others(const StoredRow& row, const RunConfig& config, RowResult result) {
+    if (study_.study.global_batch == 0 || result.status != "done" || !result.final_loss)
+      return result;
+    const double loss = *result.final_loss;
+    const auto [known, is_new] = known_.emplace(training_of(config), KnownLoss{row.id, loss});
+    const double bound = config.train.precision == "fp32" ? 1e-4 : 1e-2;
+    if (is_new || std::abs(loss - known->second.value) <= bound * std::abs(known->second.value))
+      return result;
+    return without_result(
+        make_error(ErrorCode::kInternal,
+                   "its loss is {:.6f}, and {:.6f} in row {}, the same training in another layout; "
+                   "layouts of one training must agree to {:g} of it",
+                   loss, known->second.value, known->second.row, bound),
+        0, false);
   }
 
   // Simulations say the same whenever and beside whatever they run.
@@ -322,6 +372,7 @@ class Runner {
   StudyStore& store_;
   const StudyOptions& options_;
   std::optional<StudyCluster> cluster_;
+  std::map<std::string, KnownLoss> known_;  // by what is trained
   std::int64_t all_ = 0, finished_ = 0, left_measured_ = 0, timed_ = 0;
   std::int64_t simulated_ = 0;
   double spent_ = 0, simulating_since_ = 0;

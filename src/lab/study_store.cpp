@@ -105,6 +105,18 @@ Result<std::vector<StoredRow>> StudyStore::planned() const {
   return found;
 }
 
+Result<std::vector<StudyStore::Loss>> StudyStore::losses() const {
+  QT_ASSIGN(const auto rows,
+            database_.query("SELECT id, settings, final_loss FROM runs WHERE status = 'done' AND "
+                            "final_loss IS NOT NULL ORDER BY id"));
+  std::vector<Loss> found;
+  for (const SqlRow& row : rows) {
+    QT_ASSIGN(Json settings, parse_json(text_in(row[1]), "study.sqlite, settings"));
+    found.push_back({{integer_in(row[0]), false, std::move(settings)}, real_in(row[2])});
+  }
+  return found;
+}
+
 Result<RowCounts> StudyStore::counts() const {
   QT_ASSIGN(const auto rows, database_.query("SELECT status, count(*) FROM runs GROUP BY status"));
   RowCounts counts;

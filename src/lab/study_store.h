@@ -56,6 +56,12 @@ class StudyStore {
   // Rows that an end without a farewell left running are planned again.
   Result<std::int64_t> reclaim();
   Result<std::vector<StoredRow>> planned() const;
+  // Rows that ran, with their losses, in the order of their ids.
+  struct Loss {
+    StoredRow row;
+    double value = 0;
+  };
+  Result<std::vector<Loss>> losses() const;
   Result<RowCounts> counts() const;
   // Why rows have no result, with how often, most first.
   Result<std::vector<std::pair<std::string, std::int64_t>>> reasons(

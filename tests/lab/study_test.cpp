@@ -260,6 +260,32 @@ class StudyCommand : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
+// Layouts of one training have one loss; a row with another is not a result.
+TEST_F(StudyCommand, FindsARowThatTrainsSomethingElse) {
+  const std::string file = write_study();
+  ASSERT_EQ(testing::quintet("study run " + file + " --out " + out("a")).exit_code, 0);
+  {
+    const auto database =
+        SqlDatabase::open(out("a") + "/study.sqlite", SqlDatabase::Mode::kWrite).value();
+    const auto done = database
+                          .query(
+                              "SELECT id FROM runs WHERE status = 'done' AND settings LIKE "
+                              "'%\"train.seed\":1%' ORDER BY id")
+                          .value();
+    ASSERT_EQ(done.size(), 4u);
+    ASSERT_TRUE(database
+                    .run("UPDATE runs SET final_loss = final_loss * 1.001 WHERE id = ?",
+                         {integer_in(done[0][0])})
+                    .ok());
+    ASSERT_TRUE(
+        database.run("UPDATE runs SET status = 'planned' WHERE id = ?", {integer_in(done[1][0])})
+            .ok());
+  }
+  const Outcome again = testing::quintet("study resume " + out("a"));
+  EXPECT_TRUE(again.says("1 failed")) << again.output;
+  EXPECT_TRUE(again.says("the same training in another layout")) << again.output;
+}
+
 TEST_F(StudyCommand, RunsAndSaysWhatThereIs) {
   const std::string file = write_study();
   const Outcome run = testing::quintet("study run " + file + " --out " + out("a"));

@@ -1,7 +1,8 @@
 // The heart of the matter: whatever the layout, the same seed gives the same training. Each case
 // trains a small model for five steps on a part of the MPI world and compares losses and weights
 // with a rank alone; repeats itself bit for bit; and takes exactly the memory and sends exactly the
-// bytes that its program says.
+// bytes that its program says. Compiled twice: for the CPU, and for ranks on GPUs that talk through
+// NCCL or its stand-in (nccl_stand_in.cu), whose steps are captured graphs.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -22,6 +23,11 @@ using testing::test_world;
 
 constexpr std::int64_t kGlobalBatch = 16, kSource = 12, kTarget = 8;
 constexpr int kSteps = 5;
+#ifdef QUINTET_TEST_CUDA
+constexpr Device kDevice = Device::kCuda;
+#else
+constexpr Device kDevice = Device::kCpu;
+#endif
 
 struct Case {
   std::int32_t ranks = 1, tp = 1, pp = 1;
@@ -107,6 +113,7 @@ StepOptions options_of(const Case& c) {
   options.optimizer.decay_table = {"*layer_norm*=0", "*.v.weight=0.1"};
   options.optimizer.ema = 0.5;
   options.target.threads = 1;
+  options.target.device = kDevice;
   return options;
 }
 
@@ -136,7 +143,7 @@ Training train_case(const Case& c, World& world) {
   const Status valid = validate(options);
   EXPECT_TRUE(valid.ok()) << valid.error().message;
   const Program program = compile_step(options, world.rank());
-  const auto executor = make_cpu_executor(program, world);
+  const auto executor = make_executor(program, world);
   EXPECT_EQ(executor.value()->arena_bytes(), dry_run(program).arena_bytes);
   ModelState state(*executor.value(), world, options.model);
   state.initialise(5);
@@ -239,7 +246,7 @@ double square_of_one(const Case& c, std::int64_t first, std::int64_t sequences, 
   options.options.z_loss = 0;
   const auto world = make_single_world();
   const Program program = compile_step(options, 0);
-  const auto executor = make_cpu_executor(program, *world);
+  const auto executor = make_executor(program, *world);
   ModelState state(*executor.value(), *world, options.model);
   state.initialise(5);
   Batch batch;
@@ -267,7 +274,7 @@ TEST_P(NoiseLayoutTest, MeasuresTheFirstMicroBatches) {
     EXPECT_TRUE(verify_all_ranks(options).empty());
   }
   const Program program = compile_step(options, world->rank());
-  const auto executor = make_cpu_executor(program, *world);
+  const auto executor = make_executor(program, *world);
   ModelState state(*executor.value(), *world, options.model);
   state.initialise(5);
   Batch batch;

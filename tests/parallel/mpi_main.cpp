@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/communicator.h"
+#include "runtime/executor.h"
 #include "tests/parallel/world.h"
 
 namespace quintet::testing {
@@ -38,6 +39,12 @@ class FailuresOnly : public ::testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+#ifdef QUINTET_TEST_CUDA
+  if (const auto available = quintet::cuda_available(); !available.ok()) {
+    std::printf("skipped: %s\n", available.error().message.c_str());
+    return 77;
+  }
+#endif
   auto& world = quintet::testing::test_world();
   if (world.rank() != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

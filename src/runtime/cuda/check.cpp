@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/cuda/cublas_library.h"
+
 namespace quintet::cuda {
 
 void cuda_failed(const char* file, int line, const char* call, cudaError_t error) {
@@ -10,7 +12,8 @@ void cuda_failed(const char* file, int line, const char* call, cudaError_t error
 }
 
 void cublas_failed(const char* file, int line, const char* call, cublasStatus_t status) {
-  throw DeviceError(fmt::format("{}:{}: {}: {}", file, line, call, cublasLtGetStatusName(status)));
+  throw DeviceError(
+      fmt::format("{}:{}: {}: {}", file, line, call, cublas_library().status_name(status)));
 }
 
 }  // namespace quintet::cuda

@@ -1,11 +1,13 @@
 #include "runtime/cuda/device_comm.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 
 #include <unistd.h>
 
+#include "base/log.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/staged_comm.h"
 #ifdef QUINTET_HAS_NCCL
@@ -26,23 +28,47 @@ std::string own_gpu() {
   return std::string(host) + " " + bus;
 }
 
-bool nccl_can_carry(World& world) {
-  const std::int64_t everywhere = world.minimum(nccl_library() != nullptr ? 1 : 0);
+// Why NCCL cannot carry the tensors of these ranks; empty when it can. The same on all of them.
+std::string why_not_nccl(World& world) {
+  const std::vector<std::string> missing = world.gather(nccl_missing());
   const std::vector<std::string> gpus = world.gather(own_gpu());
-  const bool distinct = std::set<std::string>(gpus.begin(), gpus.end()).size() == gpus.size();
-  const std::string verdict = world.broadcast(distinct ? "distinct" : "shared");
-  return everywhere == 1 && verdict == "distinct";
+  std::string why;
+  const auto lacks = std::find_if(missing.begin(), missing.end(),
+                                  [](const std::string& text) { return !text.empty(); });
+  if (lacks != missing.end()) {
+    why = fmt::format("rank {} has no NCCL ({})", lacks - missing.begin(), *lacks);
+  } else if (world.rank() == 0 && !nccl_library()->shares_devices) {
+    std::map<std::string, std::size_t> seen;
+    for (std::size_t rank = 0; rank < gpus.size() && why.empty(); ++rank) {
+      const auto [first, is_new] = seen.emplace(gpus[rank], rank);
+      if (!is_new) why = fmt::format("ranks {} and {} share a GPU", first->second, rank);
+    }
+  }
+  return world.broadcast(why);
+}
+#else
+std::string why_not_nccl(World&) {
+  return "this quintet was built without NCCL";
 }
 #endif
+
+// Once for each run, however many programs it has.
+void say_that_mpi_carries(const std::string& why) {
+  static std::set<std::string> said;
+  if (said.insert(why).second)
+    log_info("{}: MPI carries what they say through host memory, step by step", why);
+}
 
 }  // namespace
 
 std::unique_ptr<DeviceComm> make_device_comm(CommSetup setup) {
   // Every rank of a world of several takes part in the choice, whatever its own program says.
   if (setup.world.size() == 1) return nullptr;
+  const std::string why = why_not_nccl(setup.world);
 #ifdef QUINTET_HAS_NCCL
-  if (nccl_can_carry(setup.world)) return make_nccl_comm(std::move(setup));
+  if (why.empty()) return make_nccl_comm(std::move(setup));
 #endif
+  if (setup.world.rank() == 0) say_that_mpi_carries(why);
   return std::make_unique<StagedComm>(std::move(setup));
 }
 

@@ -43,6 +43,9 @@ class DeviceComm {
   // Returns when the event of op `id` has been recorded.
   virtual void wait(OpId) {}
   virtual void wait_all() {}
+  // Throws DeviceError when the device waits for something that will not come: another rank has
+  // gone, or the network. To be called now and then while the host waits for the device.
+  virtual void check() {}
   // Over all steps so far; where the host has no part in it nobody counts, and this is 0.
   virtual std::int64_t bytes_sent(OpId) const { return 0; }
 };

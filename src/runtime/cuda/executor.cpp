@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -119,6 +120,7 @@ class CudaExecutor final : public Executor {
     }
     clear();
     rehearse();
+    agree_on_products(world);
   }
 
   void write(TensorId tensor, std::int64_t offset, std::span<const std::byte> bytes) override {
@@ -132,14 +134,14 @@ class CudaExecutor final : public Executor {
       pending_.emplace_back(at, static_cast<std::int64_t>(bytes.size()));
       return;
     }
-    QT_CUDA(cudaStreamSynchronize(compute()));
+    settle();
     QT_CUDA(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyDefault));
   }
 
   void read(TensorId tensor, std::int64_t offset, std::span<std::byte> bytes) const override {
     if (bytes.empty()) return;
     upload();
-    QT_CUDA(cudaStreamSynchronize(compute()));
+    settle();
     QT_CUDA(cudaMemcpy(bytes.data(), locate(tensor, offset, bytes.size()), bytes.size(),
                        cudaMemcpyDefault));
   }
@@ -186,7 +188,7 @@ class CudaExecutor final : public Executor {
   }
   bool runs_beside_host() const override { return comm_ == nullptr || comm_->is_capturable(); }
   Status wait() override {
-    return guarded([&] { QT_CUDA(cudaStreamSynchronize(compute())); });
+    return guarded([&] { settle(); });
   }
 
   void measure_ops(bool on) override { measured_ = on; }
@@ -247,6 +249,25 @@ class CudaExecutor final : public Executor {
 
   Memory memory() const { return {arena_.data, host_.data}; }
 
+  // Waits for what has been launched; not for a rank that will never answer the device.
+  void settle() const {
+    if (comm_ == nullptr || !comm_->is_capturable()) {
+      QT_CUDA(cudaStreamSynchronize(compute()));
+      return;
+    }
+    double look = now() + 0.1;
+    cudaError_t state = cudaSuccess;
+    while ((state = cudaStreamQuery(compute())) == cudaErrorNotReady) {
+      if (now() > look) {
+        comm_->check();
+        look = now() + 0.1;
+      }
+      std::this_thread::yield();
+    }
+    QT_CUDA(state);
+    comm_->check();
+  }
+
   void clear() {
     parallel_for(program_.host_bytes, 1 << 24, [&](std::int64_t begin, std::int64_t end, int) {
       std::memset(host_.data + begin, 0, index(end - begin));
@@ -267,6 +288,14 @@ class CudaExecutor final : public Executor {
     gemm_.set_tuning(false);
     QT_CUDA(cudaDeviceSynchronize());
     clear();
+  }
+
+  // Ranks that multiply the same shapes do so by the same algorithm: that of the first of them.
+  void agree_on_products(World& world) {
+    if (world.size() == 1) return;
+    std::string all;
+    for (const std::string& choices : world.gather(gemm_.choices())) all += choices;
+    gemm_.adopt(world.broadcast(all));
   }
 
   // What the host wrote since the last step, in as few copies as its places allow.
@@ -441,7 +470,7 @@ class CudaExecutor final : public Executor {
         [&](std::size_t i) {
           QT_CUDA(cudaEventRecord(marks_[2 * i + 1].get(), stream_of(program_.ops[i])));
         });
-    QT_CUDA(cudaStreamSynchronize(compute()));
+    settle();
     std::array<double, kStreamCount> free{};  // when each stream was done with what came before
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Op& op = program_.ops[i];

@@ -8,10 +8,14 @@
 #include <sstream>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "program/ops/matmul.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/cublas_library.h"
 #include "runtime/cuda/scratch.h"
 
 namespace quintet::cuda {
@@ -35,8 +39,9 @@ std::uint32_t alignment_of(const void* address, DType dtype) {
 cublasLtMatrixLayout_t make_layout(DType dtype, std::int64_t rows, std::int64_t cols,
                                    std::int64_t ld) {
   cublasLtMatrixLayout_t layout = nullptr;
-  QT_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
-                                       static_cast<std::uint64_t>(cols), ld));
+  QT_CUBLAS(cublas_library().layout_create(&layout, type_of(dtype),
+                                           static_cast<std::uint64_t>(rows),
+                                           static_cast<std::uint64_t>(cols), ld));
   return layout;
 }
 
@@ -78,13 +83,13 @@ struct Gemm::Plan {
   bool plain = false;  // the library has nothing for this shape
 
   explicit Plan(const Product& p) {
-    QT_CUBLAS(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    QT_CUBLAS(cublas_library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t op_first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    QT_CUBLAS(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_first,
-                                             sizeof op_first));
-    QT_CUBLAS(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_second,
-                                             sizeof op_second));
+    QT_CUBLAS(
+        cublas_library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first));
+    QT_CUBLAS(
+        cublas_library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second));
     first = p.tb ? make_layout(p.in, p.k, p.n, p.ldb) : make_layout(p.in, p.n, p.k, p.ldb);
     second = p.ta ? make_layout(p.in, p.m, p.k, p.lda) : make_layout(p.in, p.k, p.m, p.lda);
     result = make_layout(p.out, p.n, p.m, p.ldc);
@@ -93,29 +98,31 @@ struct Gemm::Plan {
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     for (cublasLtMatrixLayout_t layout : {first, second, result})
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
-    if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+      if (layout != nullptr) cublas_library().layout_destroy(layout);
+    if (desc != nullptr) cublas_library().desc_destroy(desc);
   }
 };
 
 Gemm::Gemm(std::string device, std::string cache_file)
     : device_(std::move(device)), cache_file_(std::move(cache_file)) {
-  QT_CUBLAS(cublasLtCreate(&handle_));
-  read_cache();
+  QT_CUBLAS(cublas_library().create(&handle_));
+  std::ifstream file(cache_file_);
+  cached_ = read_choices(file);
 }
 
 Gemm::~Gemm() {
   plans_.clear();
-  cublasLtDestroy(handle_);
+  cublas_library().destroy(handle_);
 }
 
 void Gemm::launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o,
                   cudaStream_t stream) {
   const float beta = o.addend == nullptr ? 0.0f : 1.0f;
   const void* addend = o.addend == nullptr ? o.c : o.addend;
-  QT_CUBLAS(cublasLtMatmul(handle_, plan.desc, &o.alpha, o.b, plan.first, o.a, plan.second, &beta,
-                           addend, plan.result, o.c, plan.result, &algorithm, o.workspace,
-                           static_cast<std::size_t>(matmul::kDeviceWorkspace), stream));
+  QT_CUBLAS(cublas_library().matmul(handle_, plan.desc, &o.alpha, o.b, plan.first, o.a, plan.second,
+                                    &beta, addend, plan.result, o.c, plan.result, &algorithm,
+                                    o.workspace, static_cast<std::size_t>(matmul::kDeviceWorkspace),
+                                    stream));
 }
 
 void Gemm::run(const Product& product, const Operands& operands, cudaStream_t stream) {
@@ -147,19 +154,20 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
   // 1. What was best the last time, if this library still accepts it.
   if (const auto known = cached_.find(key); known != cached_.end()) {
     cublasLtMatmulHeuristicResult_t check{};
-    if (cublasLtMatmulAlgoCheck(handle_, plan.desc, plan.first, plan.second, plan.result,
-                                plan.result, &known->second, &check) == CUBLAS_STATUS_SUCCESS &&
+    if (cublas_library().check(handle_, plan.desc, plan.first, plan.second, plan.result,
+                               plan.result, &known->second, &check) == CUBLAS_STATUS_SUCCESS &&
         check.workspaceSize <= static_cast<std::size_t>(matmul::kDeviceWorkspace)) {
       plan.algorithm = known->second;
+      measured_ += line_of(key, plan.algorithm, 0);
       return;
     }
   }
   // 2. The library's suggestions. Split sums only where they are added up in a fixed order, in
   //    float32, in the workspace.
   cublasLtMatmulPreference_t preference = nullptr;
-  QT_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+  QT_CUBLAS(cublas_library().preference_create(&preference));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    QT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+    QT_CUBLAS(cublas_library().preference_set(preference, attribute, &value, sizeof value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<std::uint64_t>(matmul::kDeviceWorkspace));
@@ -173,9 +181,9 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
   std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
   int count = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan.desc, plan.first, plan.second, plan.result,
-                                     plan.result, preference, kCandidates, found.data(), &count);
-  cublasLtMatmulPreferenceDestroy(preference);
+      cublas_library().suggest(handle_, plan.desc, plan.first, plan.second, plan.result,
+                               plan.result, preference, kCandidates, found.data(), &count);
+  cublas_library().preference_destroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
     plan.plain = true;
     return;
@@ -204,7 +212,8 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
       plan.algorithm = candidate.algo;
     }
   }
-  append_to_cache(key, plan.algorithm, best);
+  share(key, plan, best);
+  measured_ += line_of(key, plan.algorithm, best);
 }
 
 double Gemm::time(const Product& p, const Operands& o, cudaStream_t stream) {
@@ -221,37 +230,67 @@ double Gemm::time(const Product& p, const Operands& o, cudaStream_t stream) {
   return best;
 }
 
-// A line: device, library version, shape, the algorithm's bytes in hex, seconds.
-void Gemm::read_cache() {
-  if (cache_file_.empty()) return;
-  std::ifstream file(cache_file_);
-  for (std::string line; std::getline(file, line);) {
+// A line: device, library version, shape, the algorithm's bytes in hex, seconds. The first line for
+// a shape holds.
+std::string Gemm::line_of(const std::string& key, const cublasLtMatmulAlgo_t& algorithm,
+                          double seconds) const {
+  std::string hex;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
+  for (std::size_t i = 0; i < sizeof algorithm; ++i) hex += fmt::format("{:02x}", bytes[i]);
+  return fmt::format("{} {} {} {} {:.3e}\n", device_, cublas_library().version(), key, hex,
+                     seconds);
+}
+
+std::map<std::string, cublasLtMatmulAlgo_t> Gemm::read_choices(std::istream& lines) const {
+  std::map<std::string, cublasLtMatmulAlgo_t> choices;
+  for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string device, key, hex;
     std::size_t version = 0;
     if (!(words >> device >> version >> key >> hex)) continue;
     cublasLtMatmulAlgo_t algorithm{};
-    if (device != device_ || version != cublasLtGetVersion() || hex.size() != 2 * sizeof algorithm)
+    if (device != device_ || version != cublas_library().version() ||
+        hex.size() != 2 * sizeof algorithm)
       continue;
     auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
     for (std::size_t i = 0; i < sizeof algorithm; ++i) {
       bytes[i] =
           static_cast<unsigned char>(std::strtoul(hex.substr(2 * i, 2).c_str(), nullptr, 16));
     }
-    cached_[key] = algorithm;
+    choices.emplace(key, algorithm);
   }
+  return choices;
 }
 
-void Gemm::append_to_cache(const std::string& key, const cublasLtMatmulAlgo_t& algorithm,
-                           double seconds) {
+// Into the file, if nobody was faster: then the plan gets what is there.
+void Gemm::share(const std::string& key, Plan& plan, double seconds) {
   if (cache_file_.empty()) return;
-  std::error_code ignored;  // a cache that cannot be written costs time, nothing else
+  // A cache that cannot be written costs time, nothing else.
+  std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(cache_file_).parent_path(), ignored);
-  std::string hex;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
-  for (std::size_t i = 0; i < sizeof algorithm; ++i) hex += fmt::format("{:02x}", bytes[i]);
-  std::ofstream(cache_file_, std::ios::app)
-      << fmt::format("{} {} {} {} {:.3e}\n", device_, cublasLtGetVersion(), key, hex, seconds);
+  const int file = ::open(cache_file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  // Others of this machine measure the same shapes at the same time: whoever was first is right.
+  if (::flock(file, LOCK_EX) == 0) {
+    std::ifstream now(cache_file_);
+    const auto choices = read_choices(now);
+    if (const auto first = choices.find(key); first != choices.end()) {
+      plan.algorithm = first->second;
+    } else {
+      const std::string line = line_of(key, plan.algorithm, seconds);
+      [[maybe_unused]] const auto written = ::write(file, line.data(), line.size());
+    }
+  }
+  ::close(file);
+}
+
+void Gemm::adopt(const std::string& choices) {
+  std::istringstream lines(choices);
+  for (const auto& [key, algorithm] : read_choices(lines)) {
+    if (const auto plan = plans_.find(key); plan != plans_.end() && !plan->second->plain)
+      plan->second->algorithm = algorithm;
+    cached_.insert_or_assign(key, algorithm);
+  }
 }
 
 std::string product_cache_file() {

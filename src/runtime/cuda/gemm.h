@@ -1,9 +1,11 @@
 // The one way to cuBLASLt: row-major matrix products, each shape with the algorithm that was
 // fastest when measured on this very device. Measured once: the choice is kept in a file of the
-// user's cache folder. Only algorithms that give the same bits every time are considered.
+// user's cache folder, where the first one for a shape holds, whoever else measures it. Only
+// algorithms that give the same bits every time are considered.
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,6 +48,11 @@ class Gemm {
   // library's first choice.
   void set_tuning(bool on) { tuning_ = on; }
 
+  // The choices made so far, and those of another: ranks of a run agree on one for each shape. An
+  // adopted choice replaces one's own.
+  const std::string& choices() const { return measured_; }
+  void adopt(const std::string& choices);
+
   // Seconds of one product at its best algorithm, on random operands given as scratch memory.
   double time(const Product& product, const Operands& operands, cudaStream_t stream);
 
@@ -56,15 +63,17 @@ class Gemm {
               cudaStream_t stream);
   void launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& operands,
               cudaStream_t stream);
-  void read_cache();
-  void append_to_cache(const std::string& key, const cublasLtMatmulAlgo_t& algorithm,
-                       double seconds);
+  std::string line_of(const std::string& key, const cublasLtMatmulAlgo_t& algorithm,
+                      double seconds) const;
+  std::map<std::string, cublasLtMatmulAlgo_t> read_choices(std::istream& lines) const;
+  void share(const std::string& key, Plan& plan, double seconds);
 
   const std::string device_, cache_file_;
   cublasLtHandle_t handle_ = nullptr;
   bool tuning_ = false;
   std::map<std::string, std::unique_ptr<Plan>> plans_;
   std::map<std::string, cublasLtMatmulAlgo_t> cached_;
+  std::string measured_;
 };
 
 // Fills memory with random numbers in (-1, 1).

@@ -51,6 +51,7 @@ class NcclComm final : public DeviceComm {
     }
   }
   ~NcclComm() override {
+    if (aborted_) return;
     for (const auto& [key, comm] : comms_) nccl_library()->destroy(comm);
   }
 
@@ -59,6 +60,17 @@ class NcclComm final : public DeviceComm {
     return const_cast<NcclGroup*>(&groups_.at(key_of(op)));
   }
   bool is_capturable() const override { return true; }
+  void check() override {
+    for (const auto& [key, comm] : comms_) {
+      ncclResult_t state = ncclSuccess;
+      QT_NCCL(nccl_library()->async_error(comm, &state));
+      if (state == ncclSuccess || state == ncclInProgress) continue;
+      // Else the device would wait for ever, and so would whoever waits for it.
+      aborted_ = true;
+      for (const auto& [other, group] : comms_) nccl_library()->abort(group);
+      nccl_failed(__FILE__, __LINE__, "between ranks", state);
+    }
+  }
 
   void issue(OpId id) override {
     const Op& op = s_.program.ops[index(id)];
@@ -126,6 +138,7 @@ class NcclComm final : public DeviceComm {
   const CommSetup s_;
   std::map<Key, ncclComm_t> comms_;
   std::map<Key, NcclGroup> groups_;
+  bool aborted_ = false;
 };
 
 }  // namespace
