@@ -1,8 +1,8 @@
 // The heart of the matter: whatever the layout, the same seed gives the same training. Each case
 // trains a small model for five steps on a part of the MPI world and compares losses and weights
 // with a rank alone; repeats itself bit for bit; and takes exactly the memory and sends exactly the
-// bytes that its program says. Compiled twice: for the CPU, and for ranks on GPUs that talk through
-// NCCL or its stand-in (nccl_stand_in.cu), whose steps are captured graphs.
+// bytes that its program says. On the CPU, or where QUINTET_TEST_DEVICE is cuda on GPUs that talk
+// through NCCL or its stand-in (nccl_stand_in.cu), whose steps are captured graphs.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,11 +23,6 @@ using testing::test_world;
 
 constexpr std::int64_t kGlobalBatch = 16, kSource = 12, kTarget = 8;
 constexpr int kSteps = 5;
-#ifdef QUINTET_TEST_CUDA
-constexpr Device kDevice = Device::kCuda;
-#else
-constexpr Device kDevice = Device::kCpu;
-#endif
 
 struct Case {
   std::int32_t ranks = 1, tp = 1, pp = 1;
@@ -113,7 +108,7 @@ StepOptions options_of(const Case& c) {
   options.optimizer.decay_table = {"*layer_norm*=0", "*.v.weight=0.1"};
   options.optimizer.ema = 0.5;
   options.target.threads = 1;
-  options.target.device = kDevice;
+  options.target.device = testing::tests_cuda() ? Device::kCuda : Device::kCpu;
   return options;
 }
 

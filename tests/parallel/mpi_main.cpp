@@ -1,6 +1,7 @@
 // Runs GoogleTest on every rank of an MPI world: all ranks run the same tests in the same order, so
 // collectives meet; rank 0 reports, others only what failed, and any rank's failure is everybody's.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -14,6 +15,11 @@ namespace quintet::testing {
 World& test_world() {
   static const std::unique_ptr<World> world = join_world().value();
   return *world;
+}
+
+bool tests_cuda() {
+  const char* device = std::getenv("QUINTET_TEST_DEVICE");
+  return device != nullptr && std::string(device) == "cuda";
 }
 
 class FailuresOnly : public ::testing::EmptyTestEventListener {
@@ -39,12 +45,12 @@ class FailuresOnly : public ::testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-#ifdef QUINTET_TEST_CUDA
-  if (const auto available = quintet::cuda_available(); !available.ok()) {
-    std::printf("skipped: %s\n", available.error().message.c_str());
-    return 77;
+  if (quintet::testing::tests_cuda()) {
+    if (const auto available = quintet::cuda_available(); !available.ok()) {
+      std::printf("skipped: %s\n", available.error().message.c_str());
+      return 77;
+    }
   }
-#endif
   auto& world = quintet::testing::test_world();
   if (world.rank() != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

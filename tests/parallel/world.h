@@ -1,4 +1,4 @@
-// The MPI world a test runs in (mpi_main.cpp).
+// The MPI world and the device a test runs on (mpi_main.cpp).
 #pragma once
 
 #include "parallel/communicator.h"
@@ -6,5 +6,8 @@
 namespace quintet::testing {
 
 World& test_world();
+
+// Whether QUINTET_TEST_DEVICE names the GPU; the CPU is the default.
+bool tests_cuda();
 
 }  // namespace quintet::testing
