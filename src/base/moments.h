@@ -32,24 +32,25 @@ constexpr std::uint16_t rounded_to_bf16(float value, std::uint32_t random) {
 // and 7 bits, e = 14; the second 8 bits, e = 30, twice as many octaves for what is a square.
 template <int kBits>
 struct MomentCode {
-  static constexpr std::uint32_t kOctaves = 1u << (kBits - 3), kLast = (1u << kBits) - 1;
-  static constexpr std::uint32_t kShift = 8 * (128 - kOctaves);  // to the upper bits of a float32
+  static constexpr std::int32_t kOctaves = 1 << (kBits - 3), kLast = (1 << kBits) - 1;
+  static constexpr std::int32_t kShift = 8 * (128 - kOctaves);  // to the upper bits of a float32
   static constexpr float kLeast = std::bit_cast<float>((8 + kShift) << 20);  // 2^-e
 
   // The value of a code where the scale is 1.
   static constexpr float value(std::uint32_t code) {
-    return code < 8 ? static_cast<float>(code) * (kLeast / 8)
-                    : std::bit_cast<float>((code + kShift) << 20);
+    const auto c = static_cast<std::int32_t>(code);
+    return c < 8 ? static_cast<float>(c) * (kLeast / 8) : std::bit_cast<float>((c + kShift) << 20);
   }
-  // One of the two codes around a magnitude, in units of the scale.
+  // One of the two codes around a magnitude, in units of the scale: by equal steps, which end at
+  // kLeast, or by the upper bits of the float32, which below kLeast give no more than the steps do.
   static constexpr std::uint32_t of(float magnitude, std::uint32_t random) {
-    if (magnitude < kLeast)
-      return static_cast<std::uint32_t>(static_cast<std::int32_t>(
-          magnitude * (8 / kLeast) +
-          static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-16f));
-    const std::uint32_t code =
-        ((std::bit_cast<std::uint32_t>(magnitude) + (random << 4)) >> 20) - kShift;
-    return code < kLast ? code : kLast;
+    const float small = magnitude < kLeast ? magnitude : kLeast;
+    const auto by_steps = static_cast<std::int32_t>(
+        small * (8 / kLeast) + static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-16f);
+    const auto upper =
+        static_cast<std::int32_t>((std::bit_cast<std::uint32_t>(magnitude) + (random << 4)) >> 20);
+    const std::int32_t by_bits = upper - kShift < kLast ? upper - kShift : kLast;
+    return static_cast<std::uint32_t>(by_steps > by_bits ? by_steps : by_bits);
   }
 };
 
@@ -89,8 +90,10 @@ struct SecondMoment {
     return MomentCode<8>::value(code) * scale;
   }
   static constexpr std::uint8_t code(float value, float inverse_scale, std::uint32_t random) {
-    const std::uint32_t code = MomentCode<8>::of(value * inverse_scale, random);
-    return static_cast<std::uint8_t>(code == 0 && value > 0 ? 1 : code);
+    constexpr float kStep = MomentCode<8>::kLeast / 8;
+    const float magnitude = value * inverse_scale, least = value > 0 ? kStep : 0;
+    return static_cast<std::uint8_t>(
+        MomentCode<8>::of(magnitude > least ? magnitude : least, random));
   }
 };
 

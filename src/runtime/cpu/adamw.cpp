@@ -48,8 +48,7 @@ void update_blocks(const OpContext& op, const Update& update, const Moments& mom
                    const std::int64_t count = std::min(kMomentBlock, end - first);
                    moments.load(first, count, buffers);
                    update.run(first, first + count, buffers.m, buffers.v);
-                   buffers.draw(place, step, first, count);
-                   moments.store(first, count, buffers);
+                   moments.store(first, count, buffers, buffers.draw(place, step, first, count));
                  }
                });
 }

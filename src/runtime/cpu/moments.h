@@ -13,28 +13,28 @@ namespace quintet::cpu {
 
 struct MomentBuffers {
   float m[kMomentBlock], v[kMomentBlock];
-  std::uint32_t random[kMomentBlock];
 
-  // The random bits of an op's elements from `first` on. Neighbours of a weight are drawn together.
-  void draw(const MomentPlace& place, std::int64_t step, std::int64_t first, std::int64_t count) {
+  // The random bits of an op's elements from `first` on. Neighbours in the weight are drawn
+  // together.
+  const std::uint32_t* draw(const MomentPlace& place, std::int64_t step, std::int64_t first,
+                            std::int64_t count) {
     if (place.apart != 0) {
       MomentWords words(place, step);
-      for (std::int64_t i = 0; i < count; ++i) random[i] = words.at(place.element(first + i));
-      return;
+      for (std::int64_t i = 0; i < count; ++i) words_[i] = words.at(place.element(first + i));
+      return words_;
     }
-    constexpr std::size_t kBlocks = kMomentBlock / 4 + 1;
     const auto element = static_cast<std::uint64_t>(place.element(first));
-    const std::uint64_t stream = place.stream(step);
-    std::uint32_t words[4][kBlocks];
-    for (std::size_t b = 0; b < kBlocks; ++b) {
-      const auto block = philox(place.seed, stream, element / 4 + b);
-      for (std::size_t word = 0; word < 4; ++word) words[word][b] = block[word];
+    const std::uint64_t seed = place.seed, stream = place.stream(step), block = element / 4;
+    for (std::uint64_t b = 0; b < kBlocks; ++b) {
+      const auto words = philox(seed, stream, block + b);
+      for (std::size_t word = 0; word < 4; ++word) words_[4 * b + word] = words[word];
     }
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto at = static_cast<std::size_t>(element % 4) + static_cast<std::size_t>(i);
-      random[i] = words[at % 4][at / 4];
-    }
+    return words_ + element % 4;
   }
+
+ private:
+  static constexpr std::uint64_t kBlocks = kMomentBlock / 4 + 1;
+  std::uint32_t words_[4 * kBlocks];
 };
 
 // `first` is a multiple of kMomentBlock, `count` no more than that.
@@ -50,10 +50,11 @@ struct HalfMoments {
       to.v[i] = v[first + i];
     }
   }
-  void store(std::int64_t first, std::int64_t count, const MomentBuffers& from) const {
+  void store(std::int64_t first, std::int64_t count, const MomentBuffers& from,
+             const std::uint32_t* random) const {
     for (std::int64_t i = 0; i < count; ++i) {
-      m[first + i].bits = rounded_to_bf16(from.m[i], from.random[i] & 0xffff);
-      v[first + i].bits = rounded_to_bf16(from.v[i], from.random[i] >> 16);
+      m[first + i].bits = rounded_to_bf16(from.m[i], random[i] & 0xffff);
+      v[first + i].bits = rounded_to_bf16(from.v[i], random[i] >> 16);
     }
   }
 };
@@ -75,8 +76,10 @@ struct CodedMoments {
       to.v[i] = SecondMoment::value(v[first + i], v_scale);
     }
   }
-  void store(std::int64_t first, std::int64_t count, const MomentBuffers& from) const {
+  void store(std::int64_t first, std::int64_t count, const MomentBuffers& from,
+             const std::uint32_t* random) const {
     float m_largest = 0, v_largest = 0;
+#pragma omp simd reduction(max : m_largest, v_largest)
     for (std::int64_t i = 0; i < count; ++i) {
       m_largest = std::max(m_largest, std::abs(from.m[i]));
       v_largest = std::max(v_largest, from.v[i]);
@@ -86,10 +89,18 @@ struct CodedMoments {
     v_scales[first / kMomentBlock] = v_scale;
     const float m_inverse = inverse_moment_scale(m_scale),
                 v_inverse = inverse_moment_scale(v_scale);
-    for (std::int64_t i = 0; i < count; ++i) {
-      m[first + i] = FirstMoment::code(from.m[i], m_inverse, from.random[i] & 0xffff);
-      v[first + i] = SecondMoment::code(from.v[i], v_inverse, from.random[i] >> 16);
-    }
+    write<FirstMoment, 0>(m + first, count, from.m, m_inverse, random);
+    write<SecondMoment, 16>(v + first, count, from.v, v_inverse, random);
+  }
+
+ private:
+  // The compiler makes vectors of one loop at a time.
+  template <class Moment, int kShift>
+  static void write(std::uint8_t* to, std::int64_t count, const float* from, float inverse_scale,
+                    const std::uint32_t* random) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = Moment::code(from[i], inverse_scale, random[i] >> kShift & 0xffff);
   }
 };
 
