@@ -9,7 +9,7 @@
 
 namespace quintet {
 
-enum class DType : std::uint8_t { kF32, kBF16, kI32, kI64, kI16 };
+enum class DType : std::uint8_t { kF32, kBF16, kI32, kI64, kI16, kU8 };
 
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -21,6 +21,8 @@ constexpr std::int64_t size_of(DType dtype) {
       return 2;
     case DType::kI64:
       return 8;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }
@@ -37,6 +39,8 @@ constexpr std::string_view name_of(DType dtype) {
       return "i64";
     case DType::kI16:
       return "i16";
+    case DType::kU8:
+      return "u8";
   }
   return "?";
 }
@@ -66,6 +70,10 @@ constexpr DType dtype_of<std::int32_t>() {
 template <>
 constexpr DType dtype_of<std::int64_t>() {
   return DType::kI64;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::kU8;
 }
 
 // Calls body(T{}) with the C++ type of a floating dtype.

@@ -31,7 +31,8 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--optimizers", options->optimizers,
-                   "whose updates are measured: adamw, adafactor, each with +remainder or without")
+                   "whose updates are measured: adamw, adafactor, each with +remainder or without, "
+                   "adamw also with +bf16 or +8bit moments")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--source", options->source, "tokens of the encoder's input")

@@ -120,7 +120,10 @@ double state_bound(const StepOptions& step) {
                                                       : static_cast<double>(step.grid.dp);
   const double working = static_cast<double>(size_of(step.options.dtype));
   const double master = !bf16 ? 0 : optimizer.master == "remainder" ? 2 : 4;
-  const double moments = optimizer.name == "adamw" ? 8 : 0;
+  const double moments = optimizer.name != "adamw"     ? 0
+                         : optimizer.moments == "fp32" ? 8
+                         : optimizer.moments == "bf16" ? 4
+                                                       : 2;
   // On a CPU host memory is no other memory.
   const double kept = step.target.device == Device::kCpu ? 1 : 1 - optimizer.offload;
   return parameters *

@@ -66,14 +66,25 @@ Result<StepOptions> options_of(const CalibrateOptions& options, const std::strin
   config.train.device = options.device.device == Device::kCuda ? "cuda" : "cpu";
   config.train.threads = options.device.threads;
   config.parallel.tp = options.tp;
-  const std::size_t plus = optimizer.find('+');
+  std::size_t plus = optimizer.find('+');
   config.optimizer.name = optimizer.substr(0, plus);
-  if (plus != std::string::npos) config.optimizer.master = optimizer.substr(plus + 1);
   if (config.optimizer.name != "adamw" && config.optimizer.name != "adafactor")
     return usage_error("optimizer {}: expected adamw or adafactor, +remainder where wanted",
                        optimizer);
-  if (config.optimizer.master != "fp32" && config.optimizer.master != "remainder")
-    return usage_error("optimizer {}: expected +fp32 or +remainder", optimizer);
+  while (plus != std::string::npos) {
+    const std::size_t next = optimizer.find('+', plus + 1);
+    const std::string part = optimizer.substr(plus + 1, next - plus - 1);
+    if (part == "fp32" || part == "remainder") {
+      config.optimizer.master = part;
+    } else if (part == "bf16" || part == "8bit") {
+      config.optimizer.moments = part;
+    } else {
+      return usage_error(
+          "optimizer {}: expected +fp32 or +remainder (master weights), +bf16 or +8bit (moments)",
+          optimizer);
+    }
+    plus = next;
+  }
   config.optimizer.offload = offload;
   return step_options(config, options.tp);
 }
@@ -102,7 +113,8 @@ Result<std::vector<Session>> sessions_of(const CalibrateOptions& options,
       sessions.push_back(std::move(session));
     }
     for (const std::string& optimizer : options.optimizers) {
-      if (options.precision == "fp32" && optimizer.ends_with("+remainder")) continue;
+      if (options.precision == "fp32" && optimizer.find("+remainder") != std::string::npos)
+        continue;
       Session session;
       session.name = fmt::format("{}, {}", model, optimizer);
       for (const double offload : {0.0, 1.0}) {

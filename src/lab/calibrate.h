@@ -18,7 +18,7 @@ struct CalibrateOptions {
   std::string name;
   std::vector<std::string> models;
   std::vector<std::int64_t> micro_batches;
-  std::vector<std::string> optimizers;  // "adamw", "adamw+remainder", "adafactor+remainder"
+  std::vector<std::string> optimizers;  // "adamw", "adafactor+remainder", "adamw+remainder+8bit"
   std::int64_t accumulate = 1, tp = 1;
   std::int64_t source = 1024, target = 256;
   std::string precision = "bf16";

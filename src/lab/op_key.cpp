@@ -133,10 +133,14 @@ OpKey key_of(const Program& program, const Op& op) {
     }
     case OpKind::kDropout:
       return elements_key(v, dtypes({in(v, 0)}) + flag(v.has_in(dropout::kAddend), "add"), v.in(0));
-    case OpKind::kAdamW:
+    case OpKind::kAdamW: {
+      const DType moments = v.in(adamw::kM).dtype;
       return elements_key(
-          v, dtypes({in(v, adamw::kGrad), in(v, adamw::kMaster), out(v, adamw::kWorking)}),
+          v,
+          dtypes({in(v, adamw::kGrad), in(v, adamw::kMaster), out(v, adamw::kWorking)}) +
+              flag(moments != DType::kF32, name_of(moments)),
           v.in(adamw::kMaster));
+    }
     case OpKind::kAdafactorSums:
       return elements_key(v, dtypes({in(v, adafactor_sums::kGrad)}), v.in(adafactor_sums::kGrad));
     case OpKind::kAdafactorMoments:

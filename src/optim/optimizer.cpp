@@ -2,8 +2,11 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "base/moments.h"
+#include "base/philox.h"
 #include "optim/decay_table.h"
 #include "program/builder.h"
+#include "program/shards.h"
 
 namespace quintet {
 
@@ -14,6 +17,11 @@ void OptimizerConfig::list(FieldList& fields) {
       "how float32 weights are kept beside bf16 ones: whole, or as the 16 bits that bf16 lacks, "
       "which is as exact and takes half",
       one_of({"fp32", "remainder"}));
+  fields.add(
+      "moments", moments,
+      "adamw: how the two moments of a weight are kept: float32 (8 bytes), bf16 (4), or codes "
+      "of eight bits with a scale for each 256 of them (2); small ones are rounded at random",
+      one_of({"fp32", "bf16", "8bit"}));
   fields.add(
       "offload", offload,
       "share of the optimizer's state that lives in host memory and visits the device for its "
@@ -49,16 +57,18 @@ namespace {
 // Elements of state that visit the device together: long enough to copy at full speed, short enough
 // for three of them to need little room.
 constexpr std::int64_t kOffloadedPiece = std::int64_t{1} << 24;
+static_assert(kOffloadedPiece % kMomentBlock == 0);
 
 class UpdateEmitter {
  public:
   UpdateEmitter(Program& program, const OptimizerConfig& config,
-                const std::vector<std::int32_t>& world, bool limited)
+                const std::vector<std::int32_t>& world, std::uint64_t seed, bool limited)
       : program_(program),
         b_(program),
         config_(config),
         decay_(DecayTable::create(config.weight_decay, config.decay_table).value()),
         world_(program.group_of("world", world)),
+        seed_(seed),
         limited_(limited) {
     b_.tag =
         Tag{.phase = Phase::kUpdate, .method = Method::kCompute, .unit = -1, .micro_batch = -1};
@@ -189,6 +199,7 @@ class UpdateEmitter {
   struct RuleRun {
     std::int64_t first = 0, count = 0;
     Rule rule;
+    MomentPlace place = {};  // where runs are of one weight each
   };
   std::vector<RuleRun> rule_runs(const Shard& shard, std::int64_t most) const {
     std::vector<RuleRun> whole = {{0, shard.size, {static_cast<float>(config_.weight_decay), 1}}};
@@ -208,16 +219,53 @@ class UpdateEmitter {
     return runs;
   }
 
+  // A shard in runs of one weight each, none longer than `most`; what lies between is left alone.
+  std::vector<RuleRun> weight_runs(const Shard& shard, std::int64_t most) const {
+    std::vector<RuleRun> runs;
+    for (const ShardPiece& piece : shard.pieces) {
+      const Weight& weight = weight_of(program_, piece);
+      const std::int64_t width = weight.shape.cols();
+      for (std::int64_t at = 0; at < piece.count; at += most) {
+        runs.push_back({piece.offset + at,
+                        std::min(most, piece.count - at),
+                        rule_of(piece),
+                        {.seed = seed_,
+                         .site = stream_of(weight.name + ".moments"),
+                         .first = piece.first + at,
+                         .cols = weight.cols,
+                         .apart = width - weight.cols,
+                         .origin = weight.row0 * width + weight.col0}});
+      }
+    }
+    return runs;
+  }
+
+  TensorId add_moment(const Shard& shard, const char* suffix) {
+    const DType dtype = config_.moments == "fp32"   ? DType::kF32
+                        : config_.moments == "bf16" ? DType::kBF16
+                                                    : DType::kU8;
+    return program_.add_tensor(
+        Tensor{shard.name + suffix, Shape{shard.size}, dtype, Storage::kOptimizer});
+  }
+
   void emit_adamw(Shard& shard, TensorId working) {
     AdamWAttrs attrs{static_cast<float>(config_.beta1), static_cast<float>(config_.beta2),
                      static_cast<float>(config_.epsilon), 0, static_cast<float>(config_.ema)};
-    const TensorId m = add(shard.name + ".m", Shape{shard.size}, Storage::kOptimizer);
-    const TensorId v = add(shard.name + ".v", Shape{shard.size}, Storage::kOptimizer);
+    const TensorId m = add_moment(shard, ".m"), v = add_moment(shard, ".v");
     shard.state = {m, v};
+    if (config_.moments == "8bit") {
+      const Shape blocks{moment_blocks(shard.pieces)};
+      for (const char* suffix : {".m.scales", ".v.scales"})
+        shard.scales.push_back(add(shard.name + suffix, blocks, Storage::kOptimizer));
+    }
+    std::int64_t block = 0;
     const std::int64_t most = config_.offload > 0 ? kOffloadedPiece : shard.size;
-    for (const auto& [first, count, rule] : rule_runs(shard, most)) {
+    const bool whole = config_.moments == "fp32";
+    for (const auto& [first, count, rule, place] :
+         whole ? rule_runs(shard, most) : weight_runs(shard, most)) {
       attrs.weight_decay = rule.decay;
       attrs.rate_scale = rule.rate_scale;
+      attrs.place = place;
       const auto piece = [&, begin = first, size = count](TensorId t) {
         if (t == kNone || size == shard.size) return t;
         return program_.add_view(program_.tensor(t).name, t,
@@ -226,10 +274,24 @@ class UpdateEmitter {
       // An updated tensor is the same one in both lists.
       const TensorId master = piece(shard.master), m_piece = piece(m), v_piece = piece(v);
       const TensorId working_piece = piece(working), ema = piece(shard.ema);
-      b_.emit("", OpKind::kAdamW, attrs,
-              {piece(shard.grad), scale_, program_.io.learning_rate, program_.io.step, master,
-               m_piece, v_piece, working_input(shard) == kNone ? kNone : working_piece, ema},
-              {master, m_piece, v_piece, working_piece, ema});
+      std::vector<TensorId> inputs = {piece(shard.grad),
+                                      scale_,
+                                      program_.io.learning_rate,
+                                      program_.io.step,
+                                      master,
+                                      m_piece,
+                                      v_piece,
+                                      working_input(shard) == kNone ? kNone : working_piece,
+                                      ema};
+      std::vector<TensorId> outputs = {master, m_piece, v_piece, working_piece, ema};
+      for (const TensorId scales : shard.scales) {
+        const TensorId view = program_.add_view(program_.tensor(scales).name, scales, 4 * block,
+                                                Shape{moment_blocks(count)});
+        inputs.push_back(view);
+        outputs.push_back(view);
+      }
+      block += moment_blocks(count);
+      b_.emit("", OpKind::kAdamW, attrs, std::move(inputs), std::move(outputs));
     }
   }
 
@@ -298,6 +360,7 @@ class UpdateEmitter {
   const OptimizerConfig& config_;
   const DecayTable decay_;
   const std::int32_t world_;
+  const std::uint64_t seed_;
   const bool limited_;
   TensorId scale_ = kNone;
 };
@@ -305,8 +368,18 @@ class UpdateEmitter {
 }  // namespace
 
 void emit_update(Program& program, const OptimizerConfig& config,
-                 const std::vector<std::int32_t>& world, bool limited) {
-  UpdateEmitter(program, config, world, limited).emit();
+                 const std::vector<std::int32_t>& world, std::uint64_t seed, bool limited) {
+  UpdateEmitter(program, config, world, seed, limited).emit();
+}
+
+Status validate(const OptimizerConfig& config) {
+  if (config.moments != "fp32" && config.name != "adamw") {
+    return usage_error(
+        "optimizer.moments = \"{}\" is about AdamW's moments, and optimizer.name is \"{}\", which "
+        "keeps few or none; leave it out",
+        config.moments, config.name);
+  }
+  return {};
 }
 
 }  // namespace quintet

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/result.h"
 #include "program/program.h"
 
 namespace quintet {
@@ -14,7 +15,8 @@ namespace quintet {
 struct OptimizerConfig {
   std::string name = "adamw";
   std::string master = "fp32";
-  double offload = 0;  // for the offload pass; the update comes in smaller ops then
+  std::string moments = "fp32";  // adamw
+  double offload = 0;            // for the offload pass; the update comes in smaller ops then
   double clip_norm = 1.0;
   double weight_decay = 0.0;
   std::vector<std::string> decay_table;  // exceptions (decay_table.h)
@@ -31,8 +33,12 @@ struct OptimizerConfig {
 // Appends the update of a program's shards: adds io.learning_rate and io.grad_norm, the optimizer's
 // state as resident tensors, and the ops. The master weights are the float32 working copy itself,
 // or a tensor of their own where the working copy is bf16. `world` are all ranks: the gradient's
-// norm is taken over the whole model. `limited` adds io.limits: a step above them updates nothing.
+// norm is taken over the whole model. `seed` is that of the random bits by which small moments are
+// rounded. `limited` adds io.limits: a step above them updates nothing.
 void emit_update(Program& program, const OptimizerConfig& config,
-                 const std::vector<std::int32_t>& world, bool limited = false);
+                 const std::vector<std::int32_t>& world, std::uint64_t seed, bool limited);
+
+// Refuses keys without effect.
+Status validate(const OptimizerConfig& config);
 
 }  // namespace quintet

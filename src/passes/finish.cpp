@@ -154,6 +154,7 @@ void remove_unused_tensors(Program& program) {
       for (TensorId* t : {&shard.grad, &shard.working, &shard.master, &shard.whole, &shard.ema})
         visit(*t);
       for (TensorId& t : shard.state) visit(t);
+      for (TensorId& t : shard.scales) visit(t);
     }
     StepIo& io = program.io;
     for (TensorId* t : {&io.source_ids, &io.source_lengths, &io.source_segments,

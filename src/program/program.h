@@ -65,7 +65,10 @@ struct Shard {
   TensorId working = kNone;     // what the update writes for the next forward
   TensorId master = kNone;      // float32; the working copy itself in fp32
   std::vector<TensorId> state;  // moments and the like
-  TensorId ema = kNone;         // a running mean of the weights, float32, where one is kept
+  // Of state in codes of eight bits (base/moments.h), by its place in `state`: a float32 for each
+  // block. The blocks of each piece begin with it (program/shards.h).
+  std::vector<TensorId> scales;
+  TensorId ema = kNone;  // a running mean of the weights, float32, where one is kept
   std::vector<ShardPiece> pieces;
   std::int32_t group = -1;  // ranks that together hold each weight once; -1: this rank alone does
 

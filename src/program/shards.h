@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
+#include "base/moments.h"
 #include "program/program.h"
 
 namespace quintet {
@@ -10,6 +12,13 @@ namespace quintet {
 inline const Weight& weight_of(const Program& program, const ShardPiece& piece) {
   return program.units[static_cast<std::size_t>(piece.unit)]
       .weights[static_cast<std::size_t>(piece.weight)];
+}
+
+// Blocks of codes that some pieces have, each its own: no block has elements of two weights.
+inline std::int64_t moment_blocks(std::span<const ShardPiece> pieces) {
+  std::int64_t blocks = 0;
+  for (const ShardPiece& piece : pieces) blocks += moment_blocks(piece.count);
+  return blocks;
 }
 
 // Calls body(element of the whole weight, element of the shard, count) for every contiguous run of

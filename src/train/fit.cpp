@@ -29,8 +29,13 @@ std::vector<Change> changes_of(const StepOptions& options) {
         [](StepOptions& o) { o.recompute = Recompute::kSelective; });
   if (options.recompute != Recompute::kFull)
     add("train.recompute = \"full\"", [](StepOptions& o) { o.recompute = Recompute::kFull; });
-  if (options.optimizer.name != "adafactor")
-    add("optimizer.name = \"adafactor\"", [](StepOptions& o) { o.optimizer.name = "adafactor"; });
+  if (options.optimizer.name == "adamw" && options.optimizer.moments != "8bit")
+    add("optimizer.moments = \"8bit\"", [](StepOptions& o) { o.optimizer.moments = "8bit"; });
+  const auto take_adafactor = [](StepOptions& o) {
+    o.optimizer.name = "adafactor";
+    o.optimizer.moments = "fp32";
+  };
+  if (options.optimizer.name != "adafactor") add("optimizer.name = \"adafactor\"", take_adafactor);
   if (options.optimizer.offload < 1)
     add("optimizer.offload = 1", [](StepOptions& o) { o.optimizer.offload = 1; });
   for (std::int64_t size = options.batch.micro_batch / 2; size >= 1; size /= 2) {
@@ -44,7 +49,7 @@ std::vector<Change> changes_of(const StepOptions& options) {
   add("all of: full recompute, adafactor, offload, micro-batches of one sequence",
       [&](StepOptions& o) {
         o.recompute = Recompute::kFull;
-        o.optimizer.name = "adafactor";
+        take_adafactor(o);
         o.optimizer.offload = 1;
         if (bf16) o.optimizer.master = "remainder";
         o.accumulate *= static_cast<std::int32_t>(o.batch.micro_batch);

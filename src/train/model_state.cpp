@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "base/moments.h"
 #include "base/parallel_for.h"
 #include "base/remainder.h"
 #include "model/init.h"
@@ -18,6 +19,13 @@ namespace {
 // Values pass through the host in pieces, so that a large shard does not need a second copy of
 // itself.
 constexpr std::int64_t kPiece = 1 << 20;
+static_assert(kPiece % kMomentBlock == 0);
+
+// Calls body(FirstMoment{}) or body(SecondMoment{}) for state k of AdamW.
+template <class Body>
+void with_moment(std::size_t k, const Body& body) {
+  k == 0 ? body(FirstMoment{}) : body(SecondMoment{});
+}
 
 std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
@@ -113,6 +121,50 @@ Status ModelState::fill(TensorId tensor, const std::vector<ShardPiece>& pieces, 
   return {};
 }
 
+// Blocks are coded anew, to the nearest code: what was kept in codes with these blocks comes back
+// as it was, and almost all of it with others.
+template <class Source>
+Status ModelState::fill_codes(const Shard& shard, std::size_t k, const Source& source) {
+  const Program& program = executor_.program();
+  std::int64_t block = 0;
+  std::vector<float> values, scales;
+  std::vector<std::uint8_t> codes;
+  for (const ShardPiece& piece : shard.pieces) {
+    const Weight& weight = weight_of(program, piece);
+    for (std::int64_t done = 0; done < piece.count; done += kPiece) {
+      ShardPiece part = piece;
+      part.first += done;
+      part.count = std::min(kPiece, piece.count - done);
+      part.offset = 0;
+      values.assign(index(part.count), 0.0f);
+      Status status;
+      for_each_run(weight, part, [&](std::int64_t element, std::int64_t at, std::int64_t count) {
+        if (status.ok())
+          status = source(weight, element, std::span(values).subspan(index(at), index(count)));
+      });
+      QT_TRY(status);
+      codes.resize(values.size());
+      scales.resize(index(moment_blocks(part.count)));
+      with_moment(k, [&]<class Moment>(Moment) {
+        parallel_items(std::ssize(scales), true, [&](std::int64_t b, int) {
+          const auto begin = values.begin() + b * kMomentBlock;
+          const auto end = values.begin() + std::min((b + 1) * kMomentBlock, part.count);
+          float largest = 0;
+          for (auto v = begin; v != end; ++v) largest = std::max(largest, std::abs(*v));
+          const float scale = scales[index(b)] = moment_scale(largest);
+          std::transform(begin, end, codes.begin() + b * kMomentBlock, [&](float v) {
+            return Moment::code(v, inverse_moment_scale(scale), kToNearest);
+          });
+        });
+      });
+      executor_.write(shard.state[k], piece.offset + done, std::as_bytes(std::span(codes)));
+      executor_.write(shard.scales[k], 4 * block, std::as_bytes(std::span(scales)));
+      block += std::ssize(scales);
+    }
+  }
+  return {};
+}
+
 template <class Source>
 Status ModelState::fill_weights(const Source& source) {
   for (const Shard& shard : executor_.program().shards) {
@@ -183,10 +235,11 @@ Status ModelState::load_optimizer(TensorFiles& files) {
       const StoredValue& value = values_[k + 1];
       const auto name_of = [&](const Weight& weight) { return weight.name + "." + value.suffix; };
       if (value.per_element) {
-        QT_TRY(fill(shard.state[k], shard.pieces, Part::kRounded,
-                    [&](const Weight& weight, std::int64_t first, std::span<float> values) {
-                      return files.read(name_of(weight), first, values);
-                    }));
+        const auto source = [&](const Weight& weight, std::int64_t first, std::span<float> values) {
+          return files.read(name_of(weight), first, values);
+        };
+        QT_TRY(shard.scales.empty() ? fill(shard.state[k], shard.pieces, Part::kRounded, source)
+                                    : fill_codes(shard, k, source));
         continue;
       }
       std::vector<float> state;
@@ -243,9 +296,39 @@ void ModelState::read(const Shard& shard, TensorId tensor, std::int64_t first,
       convert([&](std::size_t i) { return static_cast<float>(stored[i]); });
       return;
     }
+    case DType::kU8: {
+      const auto k = std::find(shard.state.begin(), shard.state.end(), tensor);
+      read_codes(shard, index(k - shard.state.begin()), first, values);
+      return;
+    }
     default:
       QT_CHECK(false, "weights of type {}", name_of(executor_.program().tensor(tensor).dtype));
   }
+}
+
+void ModelState::read_codes(const Shard& shard, std::size_t k, std::int64_t first,
+                            std::span<float> values) const {
+  const auto after = std::upper_bound(
+      shard.pieces.begin(), shard.pieces.end(), first,
+      [](std::int64_t element, const ShardPiece& piece) { return element < piece.offset; });
+  QT_CHECK(after != shard.pieces.begin(), "element {} of {} is of no weight", first, shard.name);
+  const ShardPiece& piece = *std::prev(after);
+  const std::int64_t at = first - piece.offset, end = at + std::ssize(values);
+  QT_CHECK(end <= piece.count, "elements [{}, {}) of a piece of {}", at, end, piece.count);
+  const std::int64_t first_block = at / kMomentBlock;
+  const std::int64_t block = moment_blocks({shard.pieces.begin(), std::prev(after)}) + first_block;
+  std::vector<std::uint8_t> codes(values.size());
+  std::vector<float> scales(index(moment_blocks(end) - first_block));
+  executor_.read(shard.state[k], first, std::as_writable_bytes(std::span(codes)));
+  executor_.read(shard.scales[k], 4 * block, std::as_writable_bytes(std::span(scales)));
+  with_moment(k, [&]<class Moment>(Moment) {
+    parallel_for(std::ssize(values), kElementGrain,
+                 [&](std::int64_t begin, std::int64_t stop, int) {
+                   for (std::int64_t i = begin; i < stop; ++i)
+                     values[index(i)] = Moment::value(
+                         codes[index(i)], scales[index((at + i) / kMomentBlock - first_block)]);
+                 });
+  });
 }
 
 std::vector<float> ModelState::gather_elements(

@@ -58,10 +58,15 @@ class ModelState {
               const Source& source);
   template <class Source>
   Status fill_weights(const Source& source);
+  // State k of a shard, which is kept in codes of eight bits.
+  template <class Source>
+  Status fill_codes(const Shard& shard, std::size_t k, const Source& source);
   std::vector<TensorFiles::Wanted> wanted(bool optimizer) const;
   void list_pieces();
   // Elements of a shard's tensor, from one on, as float32.
   void read(const Shard& shard, TensorId tensor, std::int64_t first, std::span<float> values) const;
+  void read_codes(const Shard& shard, std::size_t k, std::int64_t first,
+                  std::span<float> values) const;
   std::vector<float> gather_elements(const std::string& name,
                                      const std::function<TensorId(const Shard&)>& tensor) const;
 

@@ -66,7 +66,8 @@ void TrainSection::list(FieldList& fields) {
              "this part of the run ends after so many steps, with a checkpoint, to be resumed; the "
              "schedule stays that of train.steps; 0: at the end",
              at_least(0));
-  fields.add("seed", seed, "of initial weights, dropout and data", at_least(0));
+  fields.add("seed", seed, "of initial weights, dropout, data, and how small moments are rounded",
+             at_least(0));
   fields.add("precision", precision,
              "of working weights and activations; bf16 keeps fp32 master weights",
              one_of({"fp32", "bf16"}));

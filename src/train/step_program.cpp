@@ -55,6 +55,7 @@ std::string layout_name(const StepOptions& options) {
 Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model));
   QT_TRY(validate(options.model, options.batch, options.grid.tp));
+  QT_TRY(validate(options.optimizer));
   if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {
     return usage_error("the interleaved schedule needs a pipeline: parallel.pp is 1");
   }
@@ -107,7 +108,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
   if (trains && options.update) {
     std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
     std::iota(world.begin(), world.end(), 0);
-    emit_update(program, options.optimizer, world, options.limited);
+    emit_update(program, options.optimizer, world, options.options.seed, options.limited);
     gather_updated_parameters(program);
     offload(program, options.optimizer.offload);
   } else if (trains) {

@@ -22,7 +22,7 @@ CalibrateOptions tiny_options(const std::string& out) {
   options.name = "here";
   options.models = {"tiny"};
   options.micro_batches = {2};
-  options.optimizers = {"adamw"};
+  options.optimizers = {"adamw", "adamw+8bit"};
   options.source = 32;
   options.target = 16;
   options.precision = "fp32";
@@ -30,8 +30,9 @@ CalibrateOptions tiny_options(const std::string& out) {
   return options;
 }
 
-Program tiny_program() {
+Program tiny_program(const char* moments) {
   RunConfig config;
+  config.optimizer.moments = moments;
   config.batch.micro_batch = 2;
   config.batch.source = 32;
   config.batch.target = 16;
@@ -59,13 +60,14 @@ TEST(Calibrate, MeasuresEveryOpOfAStepAndGoesOnWhereItStopped) {
   ASSERT_TRUE(machine.ok()) << machine.error().message;
   // What the first run measured was kept.
   EXPECT_EQ(machine.value().device.memory_gb_per_s, begun.value().device.memory_gb_per_s);
-  const Program program = tiny_program();
-  Provenance rests_on;
-  for (const OpTime& time : machine.value().times_of(program)) {
-    EXPECT_GT(time.seconds, 0);
-    rests_on.add(time);
+  for (const char* moments : {"fp32", "8bit"}) {
+    Provenance rests_on;
+    for (const OpTime& time : machine.value().times_of(tiny_program(moments))) {
+      EXPECT_GT(time.seconds, 0);
+      rests_on.add(time);
+    }
+    EXPECT_DOUBLE_EQ(rests_on.share(Origin::kMeasured), 1) << moments;
   }
-  EXPECT_DOUBLE_EQ(rests_on.share(Origin::kMeasured), 1);
 
   // Nothing is left to measure: the file stays as it is.
   const std::string before = read_file(options.out).value();
@@ -77,6 +79,17 @@ TEST(Calibrate, MeasuresEveryOpOfAStepAndGoesOnWhereItStopped) {
   const Status other = calibrate_ops(options);
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.error().message.find("another device"), std::string::npos);
+}
+
+TEST(Calibrate, KnowsItsOptimizers) {
+  const TemporaryFolder folder;
+  CalibrateOptions options = tiny_options((folder.path() / "x.toml").string());
+  for (const char* optimizer : {"sgd", "adamw+4bit", "adamw+8bit+", "adafactor+bf16"}) {
+    options.optimizers = {optimizer};
+    const Status status = calibrate_ops(options);
+    ASSERT_FALSE(status.ok()) << optimizer;
+    EXPECT_EQ(status.error().code, ErrorCode::kUsage) << optimizer;
+  }
 }
 
 TEST(Calibrate, LinksNeedSeveralRanksAndAFileWithOps) {

@@ -246,8 +246,10 @@ TEST(Machine, CollectivesAndSharing) {
 
 // Every op of a step has a key that can be written to a file and read back.
 TEST(OpKeys, OfAWholeStepSurviveAFile) {
-  for (const char* optimizer : {"adamw", "adafactor"}) {
+  for (const auto& [optimizer, moments] :
+       {std::pair{"adamw", "fp32"}, {"adamw", "bf16"}, {"adamw", "8bit"}, {"adafactor", "fp32"}}) {
     RunConfig config;
+    config.optimizer.moments = moments;
     config.batch.micro_batch = 2;
     config.batch.source = 32;
     config.batch.target = 16;

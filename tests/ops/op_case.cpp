@@ -61,6 +61,8 @@ void with_type(DType dtype, const Body& body) {
       return body(std::int64_t{});
     case DType::kI16:
       return body(std::int16_t{});
+    case DType::kU8:
+      return body(std::uint8_t{});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/moments.h"
 #include "base/remainder.h"
 #include "tests/ops/op_case.h"
 
@@ -131,6 +132,202 @@ TEST_P(AdamWTest, MatchesTheFormula) {
 INSTANTIATE_TEST_SUITE_P(All, AdamWTest,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
                                             ::testing::Bool()));
+
+// Moments that are not float32: they are read exactly, the weights come from what was computed and
+// not from what is kept of it, and each element is rounded by the random bits of its place.
+class SmallMoments : public ::testing::TestWithParam<std::tuple<DType, DType>> {
+ protected:
+  // A moment as it is kept: values, or codes and scales; made to have blocks of all sizes.
+  struct Kept {
+    HostTensor values, scales = none();
+  };
+  static Kept moment(std::int64_t size, DType kept, bool first) {
+    const HostTensor normal = random({size}, DType::kBF16, first ? 3 : 4, 0.1);
+    Kept k{{Shape{size}, kept, normal.values}};
+    if (!first)
+      for (double& value : k.values.values) value *= value;
+    if (kept == DType::kBF16) {
+      for (double& value : k.values.values)
+        value = static_cast<double>(static_cast<float>(bf16(static_cast<float>(value))));
+      return k;
+    }
+    for (std::size_t i = 0; i < k.values.values.size(); ++i)
+      k.values.values[i] = static_cast<double>((i * 37) % 256);
+    k.scales = {Shape{moment_blocks(size)}, DType::kF32, {}};
+    for (std::int64_t b = 0; b < moment_blocks(size); ++b)
+      k.scales.values.push_back(b == 1 ? 0 : std::ldexp(1, static_cast<int>(-b % 20)));
+    return k;
+  }
+  // What a code stands for, as base/moments.h says it.
+  static double value_of(double code, double scale, bool first) {
+    const int c = static_cast<int>(code), magnitude = first ? c % 128 : c, e = first ? 14 : 30;
+    const double value = magnitude < 8
+                             ? magnitude / 8.0 * std::ldexp(1, -e)
+                             : (1 + magnitude % 8 / 8.0) * std::ldexp(1, magnitude / 8 - 1 - e);
+    return scale * (first && c >= 128 ? -value : value);
+  }
+  static std::vector<double> values_of(const HostTensor& kept, const HostTensor& scales,
+                                       bool first) {
+    std::vector<double> values = kept.values;
+    if (kept.dtype == DType::kU8) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = value_of(values[i], scales.values[i / kMomentBlock], first);
+    }
+    return values;
+  }
+  // One of the two values around x that can be kept: that away from zero where `random`, of 2^16,
+  // falls into the share of the way there.
+  static double rounded(double x, DType kept, double scale, bool first, std::uint32_t random) {
+    const double size = std::abs(x);
+    if (size == 0 || (kept == DType::kU8 && scale == 0)) return 0;
+    double step = std::exp2(std::floor(std::log2(size)) - (kept == DType::kU8 ? 3 : 7));
+    if (kept == DType::kU8) step = std::max(step, scale * std::ldexp(1, first ? -17 : -33));
+    const double below = std::floor(size / step) * step;
+    double kept_size = (size - below) / step * 65536 + random >= 65536 ? below + step : below;
+    if (kept_size == 0 && !first) kept_size = step;
+    return x < 0 ? -kept_size : kept_size;
+  }
+};
+
+TEST_P(SmallMoments, AreReadExactlyAndRoundedByPlace) {
+  const auto [grad_dtype, kept] = GetParam();
+  for (const std::int64_t size : {1, 255, 256, 5003, 40000}) {
+    for (const std::int64_t apart : {0, 13}) {
+      AdamWAttrs attrs{0.9f, 0.999f, 1e-8f, 0.1f};
+      attrs.place = {.seed = 5, .site = 99, .first = 30, .cols = 7, .apart = apart, .origin = 1234};
+      const std::int64_t step = 7;
+      const HostTensor grad = random({size}, grad_dtype, 1), w = random({size}, DType::kF32, 2);
+      const Kept m = moment(size, kept, true), v = moment(size, kept, false);
+      OpCase c{"adamw",
+               OpKind::kAdamW,
+               attrs,
+               {grad, scalar(0.5), scalar(0.01), scalar(static_cast<double>(step), DType::kI64), w,
+                m.values, v.values, none(), none(), m.scales, v.scales},
+               {adamw::kMaster, adamw::kM, adamw::kV, kSkip, kSkip,
+                m.scales.absent ? kSkip : int{adamw::kMScales},
+                v.scales.absent ? kSkip : int{adamw::kVScales}},
+               {}};
+      const auto out = run_op(c);
+      const auto m_in = values_of(m.values, m.scales, true),
+                 v_in = values_of(v.values, v.scales, false);
+      const auto m_out = values_of(out[adamw::kMOut], out[adamw::kMScalesOut], true),
+                 v_out = values_of(out[adamw::kVOut], out[adamw::kVScalesOut], false);
+      HostTensor new_w = w;
+      std::int64_t otherwise = 0;
+      for (std::size_t i = 0; i < w.values.size(); ++i) {
+        const double b1 = static_cast<double>(attrs.beta1), b2 = static_cast<double>(attrs.beta2);
+        const double g = grad.values[i] * 0.5;
+        const double new_m = b1 * m_in[i] + (1 - b1) * g, new_v = b2 * v_in[i] + (1 - b2) * g * g;
+        const double root = std::sqrt(new_v / (1 - std::pow(b2, step)));
+        new_w.values[i] = w.values[i] * (1 - 0.01 * static_cast<double>(attrs.weight_decay)) -
+                          0.01 * new_m / (1 - std::pow(b1, step)) / (root + 1e-8);
+        const std::int64_t p = 30 + static_cast<std::int64_t>(i);
+        const auto element = static_cast<std::uint64_t>(1234 + p + p / 7 * apart);
+        const std::uint32_t word =
+            philox(5, 99 + static_cast<std::uint64_t>(step) * 0x9E3779B97F4A7C15ull,
+                   element / 4)[element % 4];
+        const std::size_t block = i / kMomentBlock;
+        const auto scale = [&](int output) {
+          return kept == DType::kU8 ? out[static_cast<std::size_t>(output)].values[block] : 0;
+        };
+        const double m_step = 0.13 * std::abs(new_m) + scale(adamw::kMScalesOut) * 0x1p-17;
+        const double v_step = 0.13 * new_v + scale(adamw::kVScalesOut) * 0x1p-33;
+        EXPECT_NEAR(m_out[i], new_m, m_step);
+        EXPECT_NEAR(v_out[i], new_v, v_step);
+        // A float32 that differs in its last bit from the float64 may fall to the other side.
+        const double m_want = rounded(new_m, kept, scale(adamw::kMScalesOut), true, word & 0xffff),
+                     v_want = rounded(new_v, kept, scale(adamw::kVScalesOut), false, word >> 16);
+        otherwise += std::abs(m_out[i] - m_want) > 1e-6 * std::abs(m_want) ||
+                     std::abs(v_out[i] - v_want) > 1e-6 * v_want;
+      }
+      EXPECT_LE(relative_error(out[adamw::kMasterOut], new_w), 1e-6);
+      EXPECT_LE(otherwise, size / 500) << size;
+      // The same bits in two halves, whose elements have the same places.
+      if (size % (2 * kMomentBlock) == 0 || size == 40000) {
+        const std::int64_t cut = size / 2 / kMomentBlock * kMomentBlock;
+        for (const auto& [first, last] : {std::pair{std::int64_t{0}, cut}, {cut, size}}) {
+          OpCase part = c;
+          const auto take = [f = first, l = last](HostTensor& t, std::int64_t each) {
+            if (t.absent) return;
+            t.values = {t.values.begin() + f / each, t.values.begin() + (l + each - 1) / each};
+            t.shape = Shape{static_cast<std::int64_t>(t.values.size())};
+          };
+          for (const int slot : {adamw::kGrad, adamw::kMaster, adamw::kM, adamw::kV})
+            take(part.inputs[static_cast<std::size_t>(slot)], 1);
+          for (const int slot : {adamw::kMScales, adamw::kVScales})
+            take(part.inputs[static_cast<std::size_t>(slot)], kMomentBlock);
+          attrs.place.first = 30 + first;
+          part.attrs = attrs;
+          const auto halves = run_op(part);
+          for (std::size_t o : {0, 1, 2}) {
+            EXPECT_TRUE(std::equal(halves[o].values.begin(), halves[o].values.end(),
+                                   out[o].values.begin() + first));
+          }
+        }
+      }
+      // A scale that is no number leaves everything as it was.
+      c.inputs[adamw::kScale] = scalar(NAN);
+      const auto untouched = run_op(c);
+      EXPECT_EQ(untouched[adamw::kMOut].values, m.values.values);
+      EXPECT_EQ(untouched[adamw::kVOut].values, v.values.values);
+      if (kept == DType::kU8) {
+        EXPECT_EQ(untouched[adamw::kVScalesOut].values, v.scales.values);
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, SmallMoments,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
+                                            ::testing::Values(DType::kBF16, DType::kU8)));
+
+// A second moment that grows by ever smaller parts of itself: rounded to the nearest it would stand
+// still long before its end.
+TEST(SmallMoments, FollowSlowChanges) {
+  for (const DType kept : {DType::kBF16, DType::kU8}) {
+    const std::int64_t size = 4096, blocks = moment_blocks(size);
+    const auto number = static_cast<std::size_t>(size);
+    const HostTensor grad{Shape{size}, DType::kF32, std::vector<double>(number, 1)};
+    HostTensor w{Shape{size}, DType::kF32, std::vector<double>(number, 0)};
+    HostTensor m{Shape{size}, kept, std::vector<double>(number, 0)}, v = m;
+    HostTensor m_scales = none(), v_scales = none();
+    if (kept == DType::kU8)
+      m_scales = v_scales = {Shape{blocks}, DType::kF32,
+                             std::vector<double>(static_cast<std::size_t>(blocks), 0)};
+    AdamWAttrs attrs{0.9f, 0.999f, 1e-8f, 0};
+    attrs.place = {.seed = 1, .site = 2};
+    for (std::int64_t step = 1; step <= 300; ++step) {
+      const int scales = kept == DType::kU8 ? int{adamw::kMScales} : kSkip;
+      const auto out =
+          run_op({"adamw",
+                  OpKind::kAdamW,
+                  attrs,
+                  {grad, scalar(1), scalar(0.001), scalar(static_cast<double>(step), DType::kI64),
+                   w, m, v, none(), none(), m_scales, v_scales},
+                  {adamw::kMaster, adamw::kM, adamw::kV, kSkip, kSkip, scales,
+                   kept == DType::kU8 ? int{adamw::kVScales} : kSkip},
+                  {}});
+      w = out[adamw::kMasterOut];
+      m = out[adamw::kMOut];
+      v = out[adamw::kVOut];
+      if (kept == DType::kU8) {
+        m_scales = out[adamw::kMScalesOut];
+        v_scales = out[adamw::kVScalesOut];
+      }
+    }
+    // Gradients of one: every step is a step of 0.001 down, and v is 1 - 0.999^300.
+    double mean_w = 0, mean_v = 0;
+    for (std::size_t i = 0; i < number; ++i) {
+      mean_w += w.values[i] / static_cast<double>(size);
+      const double value = kept == DType::kU8 ? static_cast<double>(SecondMoment::value(
+                                                    static_cast<std::uint8_t>(v.values[i]),
+                                                    static_cast<float>(v_scales.values[i / 256])))
+                                              : v.values[i];
+      mean_v += value / static_cast<double>(size);
+    }
+    EXPECT_NEAR(mean_v, 1 - std::pow(0.999, 300), 0.01);
+    EXPECT_NEAR(mean_w, -0.3, 0.006);
+  }
+}
 
 // Float32 weights as a bf16 working copy and remainders.
 struct Halves {

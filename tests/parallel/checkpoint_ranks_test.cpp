@@ -24,6 +24,7 @@ struct Ranks {
   const char* precision = "fp32";
   const char* master = "fp32";
   bool background = true;
+  const char* moments = "fp32";
 };
 
 RunConfig run_of(const Ranks& ranks, const Path& model, std::int64_t seed) {
@@ -38,6 +39,7 @@ RunConfig run_of(const Ranks& ranks, const Path& model, std::int64_t seed) {
   config.parallel.whole_below = 0;
   config.optimizer.name = ranks.optimizer;
   config.optimizer.master = ranks.master;
+  config.optimizer.moments = ranks.moments;
   config.train.precision = ranks.precision;
   config.train.threads = 1;
   config.train.seed = seed;
@@ -120,12 +122,17 @@ TEST_P(RanksTest, WriteWhatARankAloneWrites) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RanksTest,
-    ::testing::Values(Ranks{"zero 0", 1, 1, 0}, Ranks{"zero 3", 1, 1, 3},
-                      Ranks{"tp 4, waiting", 4, 1, 0, "adamw", "fp32", "fp32", false},
-                      Ranks{"tp 2 zero 1", 2, 1, 1}, Ranks{"pp 2 zero 3", 1, 2, 3},
-                      Ranks{"tp 2 pp 2, remainders", 2, 2, 0, "adamw", "bf16", "remainder"},
-                      Ranks{"zero 2 adafactor", 1, 1, 2, "adafactor", "bf16", "fp32"},
-                      Ranks{"tp 2 adafactor", 2, 1, 3, "adafactor"}),
+    ::testing::Values(
+        Ranks{"zero 0", 1, 1, 0}, Ranks{"zero 3", 1, 1, 3},
+        Ranks{"tp 4, waiting", 4, 1, 0, "adamw", "fp32", "fp32", false},
+        Ranks{"tp 2 zero 1", 2, 1, 1}, Ranks{"pp 2 zero 3", 1, 2, 3},
+        Ranks{"tp 2 pp 2, remainders", 2, 2, 0, "adamw", "bf16", "remainder"},
+        Ranks{"zero 2 adafactor", 1, 1, 2, "adafactor", "bf16", "fp32"},
+        Ranks{"tp 2 adafactor", 2, 1, 3, "adafactor"},
+        Ranks{"zero 3 moments in bf16", 1, 1, 3, "adamw", "fp32", "fp32", true, "bf16"},
+        Ranks{"zero 1 moments in 8 bits", 1, 1, 1, "adamw", "fp32", "fp32", true, "8bit"},
+        Ranks{"tp 2 pp 2 moments in 8 bits", 2, 2, 0, "adamw", "bf16", "remainder", true, "8bit"},
+        Ranks{"tp 2 zero 3 moments in 8 bits", 2, 1, 3, "adamw", "fp32", "fp32", true, "8bit"}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });

@@ -35,6 +35,23 @@ double sent(const Program& program, Method method) {
 // Padding makes shards come out even; it is far below this.
 constexpr double kPadding = 1e-3;
 
+// Master weights and two moments; in eight bits each with 4 bytes for 256 values.
+TEST(Formulae, StatesByMoments) {
+  const auto parameters = static_cast<double>(preset("mt5-base").value().parameters());
+  for (const auto& [moments, bytes] :
+       {std::pair{"fp32", 8.0}, {"bf16", 4.0}, {"8bit", 2 + 2 * 4.0 / 256}}) {
+    for (const std::int64_t zero : {0, 1, 3}) {
+      StepOptions options = step_of(4, 1, 1, zero, 1);
+      options.optimizer.moments = moments;
+      const DryRun dry = dry_run(compile_step(options));
+      const auto state =
+          static_cast<double>(dry.highest[static_cast<std::size_t>(Storage::kOptimizer)]);
+      EXPECT_NEAR(state / parameters, (4 + bytes) / (zero == 0 ? 1 : 4), kPadding)
+          << moments << ", stage " << zero;
+    }
+  }
+}
+
 TEST(Formulae, StatesByZeroStage) {
   const auto parameters = static_cast<double>(preset("mt5-base").value().parameters());
   const double embedding = 250112.0 * 768;  // the largest unit; the head has as many

@@ -23,10 +23,23 @@ struct SmallState {
   void fill_moments() {
     for (const Shard& shard : program.shards) {
       for (const TensorId tensor : shard.state) {
-        std::vector<float> values(index(program.tensor(tensor).shape.numel()));
-        for (std::size_t i = 0; i < values.size(); ++i)
-          values[i] = static_cast<float>(i % 1000) * 0.25F + 1;
-        executor->write_all<float>(tensor, values);
+        const Tensor& t = program.tensor(tensor);
+        const auto write = [&]<class T>(const auto& value_of) {
+          std::vector<T> values(index(t.shape.numel()));
+          for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(i);
+          executor->write_all<T>(tensor, values);
+        };
+        const auto number = [](std::size_t i) { return static_cast<float>(i % 1000) * 0.25F + 1; };
+        if (t.dtype == DType::kF32) write.template operator()<float>(number);
+        if (t.dtype == DType::kBF16)
+          write.template operator()<bf16>([&](std::size_t i) { return bf16(number(i)); });
+        if (t.dtype == DType::kU8)
+          write.template operator()<std::uint8_t>(
+              [](std::size_t i) { return static_cast<std::uint8_t>(i % 251); });
+      }
+      for (const TensorId scales : shard.scales) {
+        executor->write_all<float>(
+            scales, std::vector<float>(index(program.tensor(scales).shape.numel()), 0.25F));
       }
     }
   }

@@ -69,6 +69,23 @@ TEST(CudaTraining, TheSameRunTwiceHasTheSameBits) {
   }
 }
 
+TEST(CudaTraining, SmallMomentsHaveTheCurveOfTheCpu) {
+  for (const char* moments : {"bf16", "8bit"}) {
+    RunConfig config = mini_run("cuda", "fp32");
+    config.optimizer.moments = moments;
+    config.train.steps = 20;
+    const auto gpu = losses_of(config);
+    EXPECT_EQ(losses_of(config), gpu) << moments;
+    config.optimizer.offload = 1;
+    EXPECT_EQ(losses_of(config), gpu) << moments << ", offloaded";
+    config.optimizer.offload = 0;
+    config.train.device = "cpu";
+    const auto cpu = losses_of(config);
+    ASSERT_EQ(gpu.size(), cpu.size());
+    for (std::size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(gpu[i] / cpu[i], 1, 2e-3) << moments;
+  }
+}
+
 TEST(CudaTraining, OffloadingChangesNoBit) {
   for (const char* optimizer : {"adamw", "adafactor"}) {
     for (const char* master : {"fp32", "remainder"}) {

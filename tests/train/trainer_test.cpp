@@ -72,21 +72,22 @@ TEST(Stops, LeaveTheScheduleAsItIs) {
   EXPECT_LT(whole.back().at("lr"), half.back().at("lr"));
 }
 
-class TrainerTest
-    : public ::testing::TestWithParam<std::tuple<const char*, const char*, double, const char*>> {};
+class TrainerTest : public ::testing::TestWithParam<
+                        std::tuple<const char*, const char*, double, const char*, const char*>> {};
 
 // A run in two parts ends with the same bytes as one without a break: weights, optimizer state and
 // metrics.
 TEST_P(TrainerTest, ResumesExactly) {
   const TemporaryFolder folder;
-  const auto [optimizer, precision, dropout, master] = GetParam();
-  const auto configured = [&, o = optimizer, p = precision, d = dropout,
-                           m = master](const char* name) {
+  const auto [optimizer, precision, dropout, master, moments] = GetParam();
+  const auto configured = [&, o = optimizer, p = precision, d = dropout, m = master,
+                           kept = moments](const char* name) {
     RunConfig config = small_run(folder.path() / name, 12);
     config.optimizer.name = o;
     config.train.precision = p;
     config.model.dropout = d;
     config.optimizer.master = m;
+    config.optimizer.moments = kept;
     return config;
   };
   ASSERT_TRUE(train_alone(configured("whole")).ok());
@@ -114,12 +115,17 @@ TEST_P(TrainerTest, ResumesExactly) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, TrainerTest,
-                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0, "fp32"},
-                                           std::tuple{"adamw", "bf16", 0.1, "fp32"},
-                                           std::tuple{"adafactor", "fp32", 0.1, "fp32"},
-                                           std::tuple{"adafactor", "bf16", 0.0, "fp32"},
-                                           std::tuple{"adamw", "bf16", 0.0, "remainder"},
-                                           std::tuple{"adafactor", "bf16", 0.1, "remainder"}));
+                         ::testing::Values(std::tuple{"adamw", "fp32", 0.0, "fp32", "fp32"},
+                                           std::tuple{"adamw", "bf16", 0.1, "fp32", "fp32"},
+                                           std::tuple{"adafactor", "fp32", 0.1, "fp32", "fp32"},
+                                           std::tuple{"adafactor", "bf16", 0.0, "fp32", "fp32"},
+                                           std::tuple{"adamw", "bf16", 0.0, "remainder", "fp32"},
+                                           std::tuple{"adafactor", "bf16", 0.1, "remainder",
+                                                      "fp32"},
+                                           std::tuple{"adamw", "fp32", 0.0, "fp32", "bf16"},
+                                           std::tuple{"adamw", "bf16", 0.1, "remainder", "bf16"},
+                                           std::tuple{"adamw", "fp32", 0.0, "fp32", "8bit"},
+                                           std::tuple{"adamw", "bf16", 0.1, "remainder", "8bit"}));
 
 // Remainders are float32 master weights in half the bytes, and the curve is theirs: the working
 // copies differ where a float32 lies exactly between two bf16, nowhere else. One such weight is
@@ -147,14 +153,19 @@ TEST(Trainer, RemaindersTrainAsMasterWeightsDo) {
 // Where the optimizer's state lives changes no bit of the weights, nor of the state; and a run may
 // go on with it elsewhere.
 TEST(Trainer, OffloadingChangesNothing) {
-  for (const auto& [optimizer, master] :
-       {std::pair{"adamw", "fp32"}, {"adamw", "remainder"}, {"adafactor", "remainder"}}) {
+  for (const auto& [optimizer, master, moments] : {std::tuple{"adamw", "fp32", "fp32"},
+                                                   {"adamw", "remainder", "fp32"},
+                                                   {"adamw", "fp32", "bf16"},
+                                                   {"adamw", "remainder", "8bit"},
+                                                   {"adafactor", "remainder", "fp32"}}) {
     const TemporaryFolder folder;
-    const auto configured = [&, o = optimizer, m = master](const char* name, double share) {
+    const auto configured = [&, o = optimizer, m = master, kept = moments](const char* name,
+                                                                           double share) {
       RunConfig config = small_run(folder.path() / name, 6);
       config.train.precision = "bf16";
       config.optimizer.name = o;
       config.optimizer.master = m;
+      config.optimizer.moments = kept;
       config.optimizer.offload = share;
       return config;
     };
@@ -187,6 +198,39 @@ TEST(Fit, NamesTheNearestSettingsThatFit) {
   StepOptions split = options;
   split.optimizer.master = "remainder";
   EXPECT_LT(compile_step(split).arena_bytes, needs);
+}
+
+TEST(Moments, OfFewerBytesAreAdamWs) {
+  RunConfig config = small_run("", 1);
+  config.optimizer.name = "adafactor";
+  config.optimizer.moments = "8bit";
+  const auto refused = step_options(config, 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_NE(refused.error().message.find("optimizer.moments = \"8bit\""), std::string::npos)
+      << refused.error().message;
+  const auto unknown = load_run_config("", {"optimizer.moments=4bit"});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message.find("optimizer.moments = \"4bit\": expected one of fp32, "
+                                         "bf16, 8bit"),
+            std::string::npos)
+      << unknown.error().message;
+  EXPECT_TRUE(load_run_config("", {"optimizer.moments=8bit"}).ok());
+}
+
+// A run goes on with moments of another size, once it is told that this is meant.
+TEST(Moments, MayChangeTheirSizeOnTheWay) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(train_alone(small_run(folder.path(), 3)).ok());
+  RunConfig rest = small_run(folder.path(), 6);
+  rest.optimizer.moments = "8bit";
+  rest.output.resume = true;
+  const auto refused = train_alone(rest);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("optimizer.moments"), std::string::npos);
+  rest.output.resume_changed = true;
+  ASSERT_TRUE(train_alone(rest).ok());
+  EXPECT_EQ(metrics_of(folder.path()).size(), 6u);
 }
 
 TEST(Trainer, RefusesToOverwriteARun) {

@@ -2,6 +2,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/master.cuh"
+#include "runtime/cuda/moments.cuh"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {
@@ -17,6 +18,31 @@ struct Factors {
   float step_size, inverse_root2, keep;
 };
 
+// By one thread of each block.
+__device__ Factors factors_of(const AdamWAttrs& attrs, const Inputs& in) {
+  const auto step = static_cast<double>(*in.step);
+  const double rate = *in.rate;
+  const double correction1 = 1 - pow(static_cast<double>(attrs.beta1), step);
+  const double correction2 = 1 - pow(static_cast<double>(attrs.beta2), step);
+  return {static_cast<float>(rate * attrs.rate_scale / correction1),
+          static_cast<float>(1 / sqrt(correction2)), 1 - *in.rate * attrs.weight_decay};
+}
+
+// From gradients, weights and moments to new weights and moments.
+template <int N>
+__device__ __forceinline__ void advance(const AdamWAttrs& attrs, const Factors& f, float scale,
+                                        float (&g)[N], float (&w)[N], float (&m1)[N],
+                                        float (&v1)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    g[j] *= scale;
+    m1[j] = attrs.beta1 * m1[j] + (1 - attrs.beta1) * g[j];
+    v1[j] = attrs.beta2 * v1[j] + (1 - attrs.beta2) * g[j] * g[j];
+    const float denominator = sqrtf(v1[j]) * f.inverse_root2 + attrs.epsilon;
+    w[j] = w[j] * f.keep - f.step_size * m1[j] / denominator;
+  }
+}
+
 template <int N, class G>
 __device__ __forceinline__ void update(const AdamWAttrs& attrs, const Factors& f, float scale,
                                        const G* grad, const Master& master, const Ema& ema,
@@ -26,14 +52,7 @@ __device__ __forceinline__ void update(const AdamWAttrs& attrs, const Factors& f
   load_floats<N>(m + i, m1);
   load_floats<N>(v + i, v1);
   master.load<N>(i, w);
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    g[j] *= scale;
-    m1[j] = attrs.beta1 * m1[j] + (1 - attrs.beta1) * g[j];
-    v1[j] = attrs.beta2 * v1[j] + (1 - attrs.beta2) * g[j] * g[j];
-    const float denominator = sqrtf(v1[j]) * f.inverse_root2 + attrs.epsilon;
-    w[j] = w[j] * f.keep - f.step_size * m1[j] / denominator;
-  }
+  advance<N>(attrs, f, scale, g, w, m1, v1);
   store_floats<N>(m + i, m1);
   store_floats<N>(v + i, v1);
   master.store<N>(i, w);
@@ -47,14 +66,7 @@ __global__ void __launch_bounds__(256)
   const float scale = *in.scale;
   if (isnan(scale)) return;  // the gradients are not finite: leave everything as it was
   __shared__ Factors shared;
-  if (threadIdx.x == 0) {
-    const auto step = static_cast<double>(*in.step);
-    const double rate = *in.rate;
-    const double correction1 = 1 - pow(static_cast<double>(attrs.beta1), step);
-    const double correction2 = 1 - pow(static_cast<double>(attrs.beta2), step);
-    shared = {static_cast<float>(rate * attrs.rate_scale / correction1),
-              static_cast<float>(1 / sqrt(correction2)), 1 - *in.rate * attrs.weight_decay};
-  }
+  if (threadIdx.x == 0) shared = factors_of(attrs, in);
   __syncthreads();
   const Factors factors = shared;
   const std::int64_t packs = count / N, stride = std::int64_t{gridDim.x} * blockDim.x;
@@ -63,6 +75,77 @@ __global__ void __launch_bounds__(256)
     update<N>(attrs, factors, scale, grad, master, ema, m, v, i * N);
   for (std::int64_t i = packs * N + first; i < count; i += stride)
     update<1>(attrs, factors, scale, grad, master, ema, m, v, i);
+}
+
+// With moments that are not float32: a warp takes one block of them at a time, each lane packs of N
+// elements.
+template <int N, class G, class Moments>
+__device__ __forceinline__ void update_block(const AdamWAttrs& attrs, const Factors& f, float scale,
+                                             std::int64_t step, const G* grad, const Master& master,
+                                             const Ema& ema, const Moments& moments,
+                                             std::int64_t first, std::int64_t count) {
+  constexpr int kPacks = kMomentBlock / 32 / N;
+  const std::int64_t block = first / kMomentBlock;
+  const auto at = [&](int pack) { return first + (pack * 32 + threadIdx.x % 32) * N; };
+  const auto scales = moments.scales(block);
+  float m[kPacks][N] = {}, v[kPacks][N] = {};
+#pragma unroll
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const std::int64_t i = at(pack);
+    if (i >= count) continue;
+    float g[N], w[N];
+    load_floats<N>(grad + i, g);
+    moments.template load<N>(i, scales, m[pack], v[pack]);
+    master.load<N>(i, w);
+    advance<N>(attrs, f, scale, g, w, m[pack], v[pack]);
+    master.store<N>(i, w);
+    ema.add<N>(i, w);
+  }
+  const auto new_scales = moments.new_scales(block, m, v);
+  MomentWords words(attrs.place, step);
+#pragma unroll
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const std::int64_t i = at(pack);
+    if (i >= count) continue;
+    std::uint32_t random[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) random[j] = words.at(attrs.place.element(i + j));
+    moments.template store<N>(i, new_scales, m[pack], v[pack], random);
+  }
+}
+
+template <int N, class G, class Moments>
+__global__ void __launch_bounds__(256)
+    adamw_blocks_kernel(AdamWAttrs attrs, Inputs in, const G* grad, Master master, Ema ema,
+                        Moments moments, std::int64_t count) {
+  const float scale = *in.scale;
+  if (isnan(scale)) return;
+  __shared__ Factors shared;
+  if (threadIdx.x == 0) shared = factors_of(attrs, in);
+  __syncthreads();
+  const Factors factors = shared;
+  const std::int64_t step = *in.step;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x / 32 * kMomentBlock;
+  const std::int64_t warp = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  for (std::int64_t first = warp * kMomentBlock; first < count; first += stride) {
+    if (first + kMomentBlock <= count) {
+      update_block<N>(attrs, factors, scale, step, grad, master, ema, moments, first, count);
+    } else {
+      update_block<1>(attrs, factors, scale, step, grad, master, ema, moments, first, count);
+    }
+  }
+}
+
+template <class G, class Moments>
+void launch_blocks(const OpContext& op, const Inputs& in, const G* grad, const Master& master,
+                   const Ema& ema, const Moments& moments, std::int64_t count) {
+  const bool wide = is_wide(grad) && moments.is_wide() && is_wide(ema.mean) && master.is_wide();
+  const unsigned grid = grid_for(moment_blocks(count) * 32, 256, op.device().multiprocessors);
+  const auto kernel =
+      wide ? adamw_blocks_kernel<4, G, Moments> : adamw_blocks_kernel<1, G, Moments>;
+  kernel<<<grid, 256, 0, op.stream()>>>(op.attrs<AdamWAttrs>(), in, grad, master, ema, moments,
+                                        count);
+  QT_LAUNCHED();
 }
 
 }  // namespace
@@ -79,8 +162,13 @@ void adamw(const OpContext& op) {
   const std::int64_t count = op.in(adamw::kMaster).shape.numel();
   with_device_type(op.in(adamw::kGrad).dtype, [&]<class G>(G) {
     const auto* grad = op.in_data<G>(adamw::kGrad);
-    auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
     const Ema ema{op.out_data<float>(adamw::kEmaOut), op.attrs<AdamWAttrs>().ema};
+    const DType kept = op.in(adamw::kM).dtype;
+    if (kept == DType::kBF16)
+      return launch_blocks(op, in, grad, master, ema, HalfMoments(op), count);
+    if (kept == DType::kU8)
+      return launch_blocks(op, in, grad, master, ema, CodedMoments(op), count);
+    auto *m = op.out_data<float>(adamw::kMOut), *v = op.out_data<float>(adamw::kVOut);
     const bool wide =
         is_wide(grad) && is_wide(m) && is_wide(v) && is_wide(ema.mean) && master.is_wide();
     const unsigned grid = grid_for(count / (wide ? 4 : 1), 256, op.device().multiprocessors);
