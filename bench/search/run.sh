@@ -12,8 +12,10 @@ for seed in 1 2 3 4 5; do
   sed "s/^sampler = .*/&\nseed = $seed/" "$here/search.toml" > "$out/search-$seed.toml"
   "$binary" search run "$out/search-$seed.toml" --out "$out/search-$seed"
 done
-"$binary" search run "$here/ladder.toml" --out "$out/ladder"
-"$binary" search report "$out/ladder"
+for ladder in ladder ladder-width; do
+  "$binary" search run "$here/$ladder.toml" --out "$out/$ladder"
+  "$binary" search report "$out/$ladder"
+done
 for seed in 1 2 3 4 5; do
   for pruner in median halving; do
     "$python" "$here/optuna_tpe.py" "$binary" "$out/optuna-$pruner-$seed" --seed "$seed" --pruner "$pruner"
