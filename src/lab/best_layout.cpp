@@ -325,15 +325,22 @@ Result<LayoutSearch> best_layouts(const StepOptions& base, const Machine& machin
   }
 
   // 3. The fastest, and those that nothing beats in both time and memory.
-  std::stable_sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) {
+  const auto faster = [](const LayoutTime& a, const LayoutTime& b) {
     return std::tuple(a.step_seconds, a.device_bytes) < std::tuple(b.step_seconds, b.device_bytes);
-  });
-  for (const LayoutTime& each : timed) {
-    if (search.front.empty() || each.device_bytes < search.front.back().device_bytes)
-      search.front.push_back(each);
-    if (static_cast<std::int64_t>(search.fastest.size()) < options.keep)
-      search.fastest.push_back(each);
-  }
+  };
+  const auto front_of = [&](std::vector<LayoutTime> layouts) {
+    std::stable_sort(layouts.begin(), layouts.end(), faster);
+    std::vector<LayoutTime> front;
+    for (LayoutTime& each : layouts) {
+      if (front.empty() || each.device_bytes < front.back().device_bytes)
+        front.push_back(std::move(each));
+    }
+    return front;
+  };
+  std::stable_sort(timed.begin(), timed.end(), faster);
+  const auto kept = std::min(std::ssize(timed), static_cast<std::ptrdiff_t>(options.keep));
+  search.fastest.assign(timed.begin(), timed.begin() + kept);
+  search.front = front_of(std::move(timed));
   // 4. Those that are named are simulated whole.
   parallel_items(static_cast<std::int64_t>(search.fastest.size()), true, [&](std::int64_t i, int) {
     LayoutTime& each = search.fastest[index(i)];
@@ -344,8 +351,14 @@ Result<LayoutSearch> best_layouts(const StepOptions& base, const Machine& machin
       each.estimated = false;
     }
   });
-  std::stable_sort(search.fastest.begin(), search.fastest.end(),
-                   [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
+  std::stable_sort(search.fastest.begin(), search.fastest.end(), faster);
+  // A layout that is in both lists has one time.
+  for (LayoutTime& each : search.front) {
+    const auto named = std::find_if(search.fastest.begin(), search.fastest.end(),
+                                    [&](const LayoutTime& one) { return one.name == each.name; });
+    if (named != search.fastest.end()) each = *named;
+  }
+  search.front = front_of(std::move(search.front));
   return search;
 }
 

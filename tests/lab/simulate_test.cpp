@@ -371,6 +371,27 @@ StepOptions small_world(const Machine& machine) {
   return base;
 }
 
+// Those that are named are simulated whole, the others estimated from shorter steps.
+TEST(BestLayout, ALayoutInBothListsHasOneTime) {
+  const Machine machine = cpus(2, 2);
+  StepOptions base = small_world(machine);
+  base.accumulate = 16;
+  const LayoutSearch search = best_layouts(base, machine, {.keep = 20, .prune = false}).value();
+  int both = 0;
+  for (const LayoutTime& each : search.front) {
+    for (const LayoutTime& named : search.fastest) {
+      if (named.name != each.name) continue;
+      ++both;
+      EXPECT_EQ(each.step_seconds, named.step_seconds) << each.name;
+    }
+  }
+  EXPECT_GT(both, 1);
+  for (std::size_t i = 1; i < search.front.size(); ++i) {
+    EXPECT_GE(search.front[i].step_seconds, search.front[i - 1].step_seconds);
+    EXPECT_LT(search.front[i].device_bytes, search.front[i - 1].device_bytes);
+  }
+}
+
 TEST(BestLayout, PruningLosesNothing) {
   for (Machine machine : {gpus(2), cpus(2, 2)}) {
     SCOPED_TRACE(machine.device.kind);

@@ -56,7 +56,7 @@ std::string why_not_nccl(World&) {
 void say_that_mpi_carries(const std::string& why) {
   static std::set<std::string> said;
   if (said.insert(why).second)
-    log_info("{}: MPI carries what they say through host memory, step by step", why);
+    log_info("{}: tensors go between ranks by MPI through host memory, launched op by op", why);
 }
 
 }  // namespace
