@@ -262,28 +262,41 @@ class StudyCommand : public ::testing::Test {
 
 // Layouts of one training have one loss; a row with another is not a result.
 TEST_F(StudyCommand, FindsARowThatTrainsSomethingElse) {
+  // Makes the first loss of one training larger, and runs another row of it again.
+  const auto resume_after = [&](const std::string& folder, double factor) {
+    {
+      const auto database =
+          SqlDatabase::open(folder + "/study.sqlite", SqlDatabase::Mode::kWrite).value();
+      const auto done = database
+                            .query(
+                                "SELECT id FROM runs WHERE status != 'impossible' AND settings "
+                                "LIKE '%\"train.seed\":1%' ORDER BY id")
+                            .value();
+      EXPECT_EQ(done.size(), 4u);
+      EXPECT_TRUE(database
+                      .run("UPDATE runs SET final_loss = final_loss * ? WHERE id = ?",
+                           {factor, integer_in(done[0][0])})
+                      .ok());
+      EXPECT_TRUE(
+          database.run("UPDATE runs SET status = 'planned' WHERE id = ?", {integer_in(done[1][0])})
+              .ok());
+    }
+    return testing::quintet("study resume " + folder);
+  };
   const std::string file = write_study();
   ASSERT_EQ(testing::quintet("study run " + file + " --out " + out("a")).exit_code, 0);
-  {
-    const auto database =
-        SqlDatabase::open(out("a") + "/study.sqlite", SqlDatabase::Mode::kWrite).value();
-    const auto done = database
-                          .query(
-                              "SELECT id FROM runs WHERE status = 'done' AND settings LIKE "
-                              "'%\"train.seed\":1%' ORDER BY id")
-                          .value();
-    ASSERT_EQ(done.size(), 4u);
-    ASSERT_TRUE(database
-                    .run("UPDATE runs SET final_loss = final_loss * 1.001 WHERE id = ?",
-                         {integer_in(done[0][0])})
-                    .ok());
-    ASSERT_TRUE(
-        database.run("UPDATE runs SET status = 'planned' WHERE id = ?", {integer_in(done[1][0])})
-            .ok());
-  }
-  const Outcome again = testing::quintet("study resume " + out("a"));
-  EXPECT_TRUE(again.says("1 failed")) << again.output;
-  EXPECT_TRUE(again.says("the same training in another layout")) << again.output;
+  const Outcome few = resume_after(out("a"), 1.001);
+  EXPECT_TRUE(few.says("1 failed")) << few.output;
+  EXPECT_TRUE(few.says("the same training in another layout")) << few.output;
+
+  // After many steps layouts differ by what their sums' order has become.
+  std::string text = read_file(file).value();
+  text.replace(text.find("steps = 2"), 9, "steps = 30");
+  ASSERT_TRUE(write_file(file, text).ok());
+  ASSERT_EQ(testing::quintet("study run " + file + " --out " + out("b")).exit_code, 0);
+  const Outcome many = resume_after(out("b"), 1.001);
+  EXPECT_TRUE(many.says("0 failed")) << many.output;
+  EXPECT_TRUE(resume_after(out("b"), 1.2).says("1 failed"));
 }
 
 TEST_F(StudyCommand, RunsAndSaysWhatThereIs) {
