@@ -41,8 +41,8 @@ void add_calibrate(CLI::App& app, Action& action) {
   command->add_option("--target", options->target, "tokens of the decoder")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--precision", options->precision, "fp32 or bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+  command->add_option("--precision", options->precision, "fp32, bf16 or fp8")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp8"}))
       ->capture_default_str();
   command
       ->add_option("--accumulate", options->accumulate,

@@ -77,7 +77,7 @@ void add_evaluate(CLI::App& app, Action& action) {
   shortcut("--split", "validate.split", "held_out or train");
   shortcut("--batches", "validate.batches", "how much text, in global batches of the run");
   shortcut("--micro-batch", "batch.micro_batch", "sequences computed at one time");
-  shortcut("--precision", "train.precision", "fp32 or bf16");
+  shortcut("--precision", "train.precision", "fp32, bf16 or fp8");
   shortcut("--device", "train.device", "cpu or cuda");
   shortcut("--threads", "train.threads", "CPU threads (0: one a core)");
   shortcut("--tp", "parallel.tp", "tensor-parallel ranks");

@@ -12,7 +12,7 @@ RunOptions::RunOptions(CLI::App& command) {
   shortcut(command, "--accumulate", "batch.accumulate", "micro-batches per step");
   shortcut(command, "--source", "batch.source", "tokens of the encoder's input");
   shortcut(command, "--target", "batch.target", "tokens of the decoder (0: from the objective)");
-  shortcut(command, "--precision", "train.precision", "fp32 or bf16");
+  shortcut(command, "--precision", "train.precision", "fp32, bf16 or fp8");
   shortcut(command, "--recompute", "train.recompute", "none, selective or full");
   shortcut(command, "--optimizer", "optimizer.name", "adamw or adafactor");
   shortcut(command, "--offload", "optimizer.offload", "share of its state kept in host memory");

@@ -144,7 +144,7 @@ Op product_op(Program& program, bool ta, bool tb, std::int64_t m, std::int64_t n
 // Products of all sizes, far apart: what models that were not named are told from.
 Session grid_session(const CalibrateOptions& options) {
   const bool cuda = options.device.device == Device::kCuda;
-  const DType dtype = options.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  const DType dtype = options.precision == "fp32" ? DType::kF32 : DType::kBF16;
   const std::vector<std::int64_t> sizes =
       cuda ? std::vector<std::int64_t>{512, 2048, 8192} : std::vector<std::int64_t>{64, 256, 1024};
   Program program;

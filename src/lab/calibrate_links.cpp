@@ -213,7 +213,7 @@ Status measure_side_by_side(const CalibrateOptions& options, World& world,
   if (ranks < 2) return {};
   const auto single = make_single_world();
   Program program;
-  const DType dtype = options.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  const DType dtype = options.precision == "fp32" ? DType::kF32 : DType::kBF16;
   const auto tensor = [&](Shape shape) {
     return program.add_tensor({"t", shape, dtype, Storage::kActivation});
   };

@@ -23,6 +23,7 @@ namespace {
 struct Product {
   bool ta, tb;
   std::int64_t m, n, k;
+  DType dtype;
   auto operator<=>(const Product&) const = default;
   double flops() const { return matmul::Sizes{m, n, k}.flops(); }
 };
@@ -36,7 +37,8 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
     if (op.kind == OpKind::kMatmul) {
       const auto& attrs = v.attrs<MatmulAttrs>();
       const matmul::Sizes size = matmul::sizes_of(v);
-      ++products[{attrs.transpose_a, attrs.transpose_b, size.m, size.n, size.k}];
+      ++products[{attrs.transpose_a, attrs.transpose_b, size.m, size.n, size.k,
+                  v.in(matmul::kA).dtype}];
     } else if (op.kind == OpKind::kLinearCrossEntropy) {
       namespace lce = linear_cross_entropy;
       const std::int64_t tokens = v.in(lce::kX).shape.rows(), width = v.in(lce::kX).shape.cols();
@@ -44,9 +46,10 @@ std::map<Product, std::int64_t> products_of(const Program& program) {
       const std::int64_t chunk = std::min(v.attrs<LinearCrossEntropyAttrs>().chunk, tokens);
       for (std::int64_t first = 0; first < tokens; first += chunk) {
         const std::int64_t rows = std::min(chunk, tokens - first);
-        ++products[{false, true, rows, words, width}];
-        ++products[{false, false, rows, width, words}];
-        ++products[{true, false, words, width, rows}];
+        const DType dtype = v.in(lce::kX).dtype;
+        ++products[{false, true, rows, words, width, dtype}];
+        ++products[{false, false, rows, width, words, dtype}];
+        ++products[{true, false, words, width, rows, dtype}];
       }
     }
   }
@@ -229,9 +232,9 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   double product_flops = 0, product_seconds = 0;
   for (const auto& [product, count] : products_of(program)) {
     product_flops += static_cast<double>(count) * product.flops();
-    const auto& [ta, tb, m, n, k] = product;
+    const auto& [ta, tb, m, n, k, dtype] = product;
     product_seconds += static_cast<double>(count) *
-                       (meter ? meter->product_seconds(ta, tb, m, n, k, options.options.dtype)
+                       (meter ? meter->product_seconds(ta, tb, m, n, k, dtype)
                               : time_product(product));
   }
   bench.ceiling_flops = product_flops / product_seconds;

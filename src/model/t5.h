@@ -27,6 +27,7 @@ struct BatchShape {
 struct ModelOptions {
   DType dtype = DType::kF32;       // of the working weights and the activations
   DType grad_dtype = DType::kF32;  // of the accumulated gradients
+  bool fp8 = false;                // whether the layers' products take operands of eight bits
   double z_loss = 0;
   double label_smoothing = 0;   // of training; validation's loss is the plain cross-entropy
   std::int64_t loss_chunk = 0;  // tokens whose logits exist at one time; 0: chosen by size

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -275,8 +276,27 @@ class T5Emitter {
     return drop(scatter(x, stack + ".embedded"), stack + ".dropout", config_.d_model);
   }
 
+  // An operand of products in eight bits, made once for all that read it in a piece of the pipeline.
+  const std::vector<TensorId>& quantized(TensorId x, bool transposed) {
+    auto& made = quantized_[{x, program_.units.back().chunk}];
+    if (made.empty()) {
+      made = b_.emit(program_.tensor(x).name, OpKind::kQuantize, QuantizeAttrs{},
+                     {x, kNone, largest_of(program_, x, b_.tag.unit)},
+                     {kCreate, transposed ? kCreate : kNone, kCreate});
+    }
+    return made;
+  }
+
   // y = x W^T
   TensorId linear(TensorId x, TensorId weight, const std::string& name, TensorId addend = kNone) {
+    if (options_.fp8) {
+      const auto& a = quantized(x, options_.gradients);
+      const auto& b = quantized(weight, false);
+      return b_.emit_one(name, OpKind::kMatmul,
+                         MatmulAttrs{.transpose_a = false, .transpose_b = true},
+                         {a[quantize::kCodes], b[quantize::kCodes], addend, a[quantize::kUnit],
+                          b[quantize::kUnit]});
+    }
     return b_.emit_one(name, OpKind::kMatmul,
                        MatmulAttrs{.transpose_a = false, .transpose_b = true}, {x, weight, addend});
   }
@@ -289,8 +309,10 @@ class T5Emitter {
 
   TensorId norm(TensorId x, TensorId weight, const std::string& name) {
     return b_.emit(name, OpKind::kRmsNorm, RmsNormAttrs{static_cast<float>(config_.norm_epsilon)},
-                   {x, weight}, {kCreate, kCreate})[0];
+                   {x, weight}, {kCreate, kCreate, largest()})[0];
   }
+  // Whether an op should also leave the largest magnitude of what it makes.
+  TensorId largest() const { return options_.fp8 ? kCreate : kNone; }
 
   // bias = kNone: no relative bias (cross-attention). `from_source`, `to_source`: queries, keys are
   // the source's tokens.
@@ -323,8 +345,9 @@ class T5Emitter {
     const TensorId n = norm(x, norm_w, name + ".ff_norm");
     const TensorId h =
         linear(gather(n, length, name + ".ff_norm"), wi, name + ".ff_in");  // [b, s, 2f']
-    TensorId g = b_.emit_one(name + ".ff_act", OpKind::kActivation,         // [b, s, f']
-                             ActivationAttrs{config_.nonlinearity, config_.gated}, {h});
+    TensorId g = b_.emit(name + ".ff_act", OpKind::kActivation,             // [b, s, f']
+                         ActivationAttrs{config_.nonlinearity, config_.gated}, {h},
+                         {kCreate, largest()})[0];
     g = drop(g, name + ".ff_dropout", config_.d_ff);
     return project_back(g, wo, x, name + ".ff_out");
   }
@@ -466,6 +489,7 @@ class T5Emitter {
   const std::int32_t tp_group_;
   std::vector<TensorId> weights_;
   TensorId label_count_ = kNone;
+  std::map<std::pair<TensorId, std::int32_t>, std::vector<TensorId>> quantized_;
 };
 
 }  // namespace quintet

@@ -1,5 +1,6 @@
 #include "passes/recompute.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,9 @@
 
 namespace quintet {
 namespace {
+
+// Bytes not worth running anything again for.
+constexpr std::int64_t kTooSmall = 64;
 
 class Recomputer {
  public:
@@ -24,6 +28,14 @@ class Recomputer {
       for (const TensorId t : op.outputs) {
         if (t != kNone) producer_[index(t)] = static_cast<OpId>(i);
       }
+    }
+    // An op that has to keep one result has nothing to run again for: it keeps all.
+    for (const Op& op : program.ops) {
+      const bool kept = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId t) {
+        return t != kNone && leaves_unit_[index(t)];
+      });
+      for (const TensorId t : op.outputs)
+        if (kept && t != kNone) leaves_unit_[index(t)] = true;
     }
   }
 
@@ -44,7 +56,7 @@ class Recomputer {
   bool dropped(TensorId t) const {
     // Tensors made by this pass have ids past the table; they are results already redone.
     if (t == kNone || index(t) >= producer_.size() || producer_[index(t)] < 0) return false;
-    if (leaves_unit_[index(t)]) return false;
+    if (leaves_unit_[index(t)] || program_.tensor(t).bytes() <= kTooSmall) return false;
     const Redo redo = declaration(original_[index(producer_[index(t)])].kind).redo;
     return mode_ == Recompute::kFull ? redo != Redo::kNever : redo == Redo::kCheap;
   }

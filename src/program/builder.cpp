@@ -5,7 +5,7 @@
 
 namespace quintet {
 
-std::vector<TensorId> Builder::emit(const std::string& name, OpKind kind, Attrs attrs,
+std::vector<TensorId> Builder::emit(std::string name, OpKind kind, Attrs attrs,
                                     std::vector<TensorId> inputs, std::vector<TensorId> outputs) {
   Op op;
   op.kind = kind;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -20,13 +21,13 @@ class Builder {
   Stream stream = Stream::kCompute;
 
   // Appends an op; every kCreate among its outputs becomes a new activation named after `name`.
-  // Returns the outputs.
-  std::vector<TensorId> emit(const std::string& name, OpKind kind, Attrs attrs,
+  // Returns the outputs. (The name by value: it may be that of a tensor, and tensors move.)
+  std::vector<TensorId> emit(std::string name, OpKind kind, Attrs attrs,
                              std::vector<TensorId> inputs, std::vector<TensorId> outputs);
   // The same for an op with one result, which is created.
-  TensorId emit_one(const std::string& name, OpKind kind, Attrs attrs,
+  TensorId emit_one(std::string name, OpKind kind, Attrs attrs,
                     std::vector<TensorId> inputs) {
-    return emit(name, kind, std::move(attrs), std::move(inputs), {kCreate}).front();
+    return emit(std::move(name), kind, std::move(attrs), std::move(inputs), {kCreate}).front();
   }
 
   Program& program() { return program_; }

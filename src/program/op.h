@@ -18,6 +18,7 @@
 #include "program/ops/generation.h"
 #include "program/ops/linear_cross_entropy.h"
 #include "program/ops/matmul.h"
+#include "program/ops/quantize.h"
 #include "program/ops/rms_norm.h"
 #include "program/ops/update_scale.h"
 #include "program/tensor.h"
@@ -29,6 +30,7 @@ enum class OpKind : std::uint8_t {
   kEmbeddingBackward,
   kRmsNorm,
   kRmsNormBackward,
+  kQuantize,
   kMatmul,
   kAttention,
   kAttentionBackward,
@@ -56,7 +58,7 @@ enum class OpKind : std::uint8_t {
   kSend,
   kRecv,
 };
-inline constexpr int kOpKindCount = 30;
+inline constexpr int kOpKindCount = 31;
 
 // Whether an op of this kind talks to other ranks and does nothing else.
 constexpr bool is_communication(OpKind kind) {
@@ -72,7 +74,7 @@ struct NoAttrs {
   void visit(Visit&&) const {}
 };
 
-using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, MatmulAttrs, AttentionAttrs,
+using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, QuantizeAttrs, MatmulAttrs, AttentionAttrs,
                            ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs,
                            AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs,
                            CachedAttentionAttrs, TopLogitsAttrs>;

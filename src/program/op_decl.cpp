@@ -10,6 +10,7 @@ const OpDecl& declaration(OpKind kind) {
       &kEmbeddingBackwardDecl,
       &kRmsNormDecl,
       &kRmsNormBackwardDecl,
+      &kQuantizeDecl,
       &kMatmulDecl,
       &kAttentionDecl,
       &kAttentionBackwardDecl,

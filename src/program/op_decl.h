@@ -55,7 +55,7 @@ struct OpDecl {
 
 // Each is defined in the file of its kind under program/ops/.
 extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNormBackwardDecl,
-    kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
+    kQuantizeDecl, kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
     kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
     kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
     kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCachedAttentionDecl, kTopLogitsDecl, kCopyDecl,

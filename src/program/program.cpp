@@ -40,4 +40,11 @@ TensorId Program::find(std::string_view name) const {
   return kNone;
 }
 
+const Op* Program::producer(TensorId tensor) const {
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    if (std::find(op->outputs.begin(), op->outputs.end(), tensor) != op->outputs.end()) return &*op;
+  }
+  return nullptr;
+}
+
 }  // namespace quintet

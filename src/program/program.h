@@ -153,6 +153,8 @@ struct Program {
   std::int32_t group_of(const std::string& name, const std::vector<std::int32_t>& ranks);
   // The tensor of that name, or kNone. Linear in the number of tensors: for set-up and tests.
   TensorId find(std::string_view name) const;
+  // The op that makes a tensor, null if none does. Linear in the number of ops, from the last on.
+  const Op* producer(TensorId tensor) const;
 };
 
 // An op with the program around it: how declarations and kernels look at one.

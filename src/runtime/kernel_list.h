@@ -7,6 +7,7 @@
   X(kEmbeddingBackward, embedding_backward)    \
   X(kRmsNorm, rms_norm)                        \
   X(kRmsNormBackward, rms_norm_backward)       \
+  X(kQuantize, quantize)                       \
   X(kMatmul, matmul)                           \
   X(kAttention, attention)                     \
   X(kAttentionBackward, attention_backward)    \

@@ -69,8 +69,9 @@ void TrainSection::list(FieldList& fields) {
   fields.add("seed", seed, "of initial weights, dropout, data, and how small moments are rounded",
              at_least(0));
   fields.add("precision", precision,
-             "of working weights and activations; bf16 keeps fp32 master weights",
-             one_of({"fp32", "bf16"}));
+             "of working weights and activations; bf16 keeps fp32 master weights; fp8 is bf16 whose "
+             "layers multiply in eight bits",
+             one_of({"fp32", "bf16", "fp8"}));
   fields.add("gradients", gradients, "precision in which gradients are accumulated",
              one_of({"same", "fp32", "bf16"}));
   fields.add("recompute", recompute,
@@ -443,8 +444,9 @@ Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t worl
   QT_TRY(check_sizes(options));
 
   const auto dtype_named = [](const std::string& name) {
-    return name == "bf16" ? DType::kBF16 : DType::kF32;
+    return name == "fp32" ? DType::kF32 : DType::kBF16;
   };
+  options.options.fp8 = config.train.precision == "fp8";
   options.options.dtype = dtype_named(config.train.precision);
   options.options.grad_dtype = config.train.gradients == "same"
                                    ? options.options.dtype

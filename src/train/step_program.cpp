@@ -37,6 +37,28 @@ Result<StageCut> cut_of(const StepOptions& options) {
                          options.grid.pp * pieces_per_stage(options));
 }
 
+// The rows and columns of everything the layers multiply.
+Status validate_for_fp8(const StepOptions& options) {
+  const T5Config& model = options.model;
+  const BatchShape& batch = options.batch;
+  const std::int64_t tp = options.grid.tp;
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"d_model", model.d_model},
+      {"heads x d_kv / parallel.tp", model.inner() / tp},
+      {"d_ff / parallel.tp", model.d_ff / tp},
+      {"batch.micro_batch x batch.source", batch.micro_batch * batch.source},
+      {"batch.micro_batch x batch.target", batch.micro_batch * batch.target}};
+  for (const auto& [name, size] : sizes) {
+    if (size % quantize::kMultiple != 0) {
+      return usage_error(
+          "train.precision = \"fp8\" multiplies matrices whose sides are multiples of {}, and {} is "
+          "{}; choose other sizes or \"bf16\"",
+          quantize::kMultiple, name, size);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string layout_name(const StepOptions& options) {
@@ -56,6 +78,7 @@ Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model));
   QT_TRY(validate(options.model, options.batch, options.grid.tp));
   QT_TRY(validate(options.optimizer));
+  if (options.options.fp8) QT_TRY(validate_for_fp8(options));
   if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {
     return usage_error("the interleaved schedule needs a pipeline: parallel.pp is 1");
   }

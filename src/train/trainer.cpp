@@ -156,13 +156,6 @@ void announce(const StepOptions& options, const ModelState& state, const DryRun&
                : fmt::format("{} thread{}", options.target.threads,
                              options.target.threads == 1 ? "" : "s"),
            options.global_batch(), options.batch.source, options.batch.target);
-  if (options.target.device == Device::kCuda && options.optimizer.moments != "fp32") {
-    log_warning(
-        "optimizer.moments = \"{}\" has not been run on a GPU by its authors: hold the loss of "
-        "some "
-        "hundred steps against that of \"fp32\" first",
-        options.optimizer.moments);
-  }
   if (options.grid.dp > 1 && !fixed_batch) {
     log_info(
         "{} data-parallel ranks x {} x batch.micro_batch {} = {} sequences per step; batch.global "

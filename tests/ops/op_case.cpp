@@ -21,6 +21,11 @@ double round_to(DType dtype, double value) {
   if (dtype == DType::kBF16) {
     return static_cast<double>(static_cast<float>(bf16(static_cast<float>(value))));
   }
+  if (is_fp8(dtype)) {
+    return with_fp8_type(dtype, [&]<class F>(F) {
+      return static_cast<double>(static_cast<float>(F(static_cast<float>(value))));
+    });
+  }
   return value;
 }
 
@@ -28,8 +33,8 @@ template <class T>
 void encode(const HostTensor& t, std::vector<std::byte>& bytes) {
   for (std::size_t i = 0; i < t.values.size(); ++i) {
     T value{};
-    if constexpr (std::is_same_v<T, bf16>) {
-      value = bf16(static_cast<float>(t.values[i]));
+    if constexpr (std::is_class_v<T>) {
+      value = T(static_cast<float>(t.values[i]));
     } else {
       value = static_cast<T>(t.values[i]);
     }
@@ -41,7 +46,7 @@ void decode(const std::vector<std::byte>& bytes, HostTensor& t) {
   for (std::size_t i = 0; i < t.values.size(); ++i) {
     T value{};
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    if constexpr (std::is_same_v<T, bf16>) {
+    if constexpr (std::is_class_v<T>) {
       t.values[i] = static_cast<double>(static_cast<float>(value));
     } else {
       t.values[i] = static_cast<double>(value);
@@ -63,6 +68,10 @@ void with_type(DType dtype, const Body& body) {
       return body(std::int16_t{});
     case DType::kU8:
       return body(std::uint8_t{});
+    case DType::kE4M3:
+      return body(e4m3{});
+    case DType::kE5M2:
+      return body(e5m2{});
   }
 }
 

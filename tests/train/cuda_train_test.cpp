@@ -86,6 +86,23 @@ TEST(CudaTraining, SmallMomentsHaveTheCurveOfTheCpu) {
   }
 }
 
+TEST(CudaTraining, EightBitProductsHaveTheCurveOfTheCpu) {
+  RunConfig config = mini_run("cuda", "fp8");
+  config.train.steps = 20;
+  const auto gpu = losses_of(config);
+  EXPECT_EQ(losses_of(config), gpu);
+  config.train.graph = false;
+  EXPECT_EQ(losses_of(config), gpu) << "op by op";
+  config.train.graph = true;
+  config.train.recompute = "selective";
+  EXPECT_EQ(losses_of(config), gpu) << "recomputed";
+  config.train.recompute = "none";
+  config.train.device = "cpu";
+  const auto cpu = losses_of(config);
+  ASSERT_EQ(gpu.size(), cpu.size());
+  for (std::size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(gpu[i] / cpu[i], 1, 1e-2) << i;
+}
+
 TEST(CudaTraining, OffloadingChangesNoBit) {
   for (const char* optimizer : {"adamw", "adafactor"}) {
     for (const char* master : {"fp32", "remainder"}) {

@@ -12,16 +12,19 @@ const OpDecl kActivationDecl = {
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& h = v.in(activation::kH);
       const std::int64_t width = h.shape.cols();
-      if (!v.attrs<ActivationAttrs>().gated) return {{"", h.shape, h.dtype}};
+      const TensorSpec largest{"largest", Shape{quantize::kSlots}, DType::kI32};
+      if (!v.attrs<ActivationAttrs>().gated) return {{"", h.shape, h.dtype}, largest};
       QT_CHECK(width % 2 == 0, "a gated activation of odd width {}", width);
-      return {{"", h.shape.with_cols(width / 2), h.dtype}};
+      return {{"", h.shape.with_cols(width / 2), h.dtype}, largest};
     },
     .vjp =
         [](VjpContext& c) {
-          c.contribute(
-              activation::kH,
-              c.builder.emit_one(c.grad_name(activation::kH), OpKind::kActivationBackward,
-                                 c.forward.attrs, {c.d_out(activation::kY), c.in(activation::kH)}));
+          const TensorId largest = c.out(activation::kLargest) == kNone ? kNone : kCreate;
+          c.contribute(activation::kH,
+                       c.builder.emit(c.grad_name(activation::kH), OpKind::kActivationBackward,
+                                      c.forward.attrs,
+                                      {c.d_out(activation::kY), c.in(activation::kH)},
+                                      {kCreate, largest})[0]);
         },
     .redo = Redo::kCheap,
 };
@@ -31,7 +34,7 @@ const OpDecl kActivationBackwardDecl = {
     .name = "activation_backward",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& h = v.in(activation_backward::kH);
-      return {{"", h.shape, h.dtype}};
+      return {{"", h.shape, h.dtype}, {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .in_place = {{{activation_backward::kDh, activation_backward::kH}, {}}},
 };

@@ -19,12 +19,12 @@ struct ActivationAttrs {
 
 namespace activation {
 enum Inputs { kH };
-enum Outputs { kY };
+enum Outputs { kY, kLargest };  // the last optional: y's largest magnitude (quantize.h)
 }  // namespace activation
 
 namespace activation_backward {
 enum Inputs { kDy, kH };
-enum Outputs { kDh };
+enum Outputs { kDh, kLargest };  // likewise
 }  // namespace activation_backward
 
 }  // namespace quintet

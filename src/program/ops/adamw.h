@@ -30,6 +30,11 @@ struct MomentPlace {
     const std::int64_t p = first + i;
     return origin + p + (apart == 0 ? 0 : p / cols * apart);
   }
+  // Whether four elements from any multiple of four on are neighbours in the whole and share a
+  // Philox block.
+  constexpr bool in_fours() const {
+    return (first | origin) % 4 == 0 && (apart == 0 || (cols | apart) % 4 == 0);
+  }
   constexpr std::uint64_t stream(std::int64_t step) const {
     return site + static_cast<std::uint64_t>(step) * 0x9E3779B97F4A7C15ull;
   }
@@ -42,6 +47,10 @@ class MomentWords {
   constexpr MomentWords(const MomentPlace& place, std::int64_t step)
       : seed_(place.seed), stream_(place.stream(step)) {}
 
+  // Of a multiple of four and its neighbours.
+  constexpr std::array<std::uint32_t, 4> four(std::int64_t element) const {
+    return philox(seed_, stream_, static_cast<std::uint64_t>(element) >> 2);
+  }
   constexpr std::uint32_t at(std::int64_t element) {
     const auto e = static_cast<std::uint64_t>(element);
     if ((e >> 2) != block_) words_ = philox(seed_, stream_, block_ = e >> 2);

@@ -19,6 +19,36 @@ Sizes sizes_of(const OpView& v) {
   return {m, n, k};
 }
 
+namespace {
+
+// Of a linear layer whose operands are rounded to eight bits: so is the gradient, and both products
+// sum along rows of transposed copies. That of the activation was made in the forward; that of the
+// weight is made now, as two bytes a parameter would wait for it.
+void vjp_in_fp8(VjpContext& c) {
+  const Program& program = c.builder.program();
+  const Op x = *program.producer(c.in(kA)), w = *program.producer(c.in(kB));
+  const TensorId dy = c.d_out(kC), weight = w.inputs[quantize::kX];
+  const auto d = c.builder.emit(program.tensor(dy).name, OpKind::kQuantize,
+                                QuantizeAttrs{kGradientFormat},
+                                {dy, kNone, largest_of(program, dy, c.forward.tag.unit)}, {kCreate, kCreate, kCreate});
+  const TensorId d_weight = program.tensor(weight).grad;
+  QT_CHECK(d_weight != kNone, "{} has no gradient tensor", program.tensor(weight).name);
+  const MatmulAttrs along_rows{.transpose_a = false, .transpose_b = true};
+  c.builder.emit("d." + program.tensor(weight).name, OpKind::kMatmul, along_rows,
+                 {d[quantize::kTransposed], x.outputs[quantize::kTransposed], d_weight,
+                  d[quantize::kUnit], x.outputs[quantize::kUnit]},
+                 {d_weight});
+  const TensorId unit = w.outputs[quantize::kUnit];
+  const auto turned = c.builder.emit(program.tensor(weight).name, OpKind::kQuantize, w.attrs,
+                                     {weight, unit}, {kNone, kCreate});
+  const TensorId addend = c.take_addend(kA);
+  c.contribute(kA, c.builder.emit_one(c.grad_name(kA), OpKind::kMatmul, along_rows,
+                                      {d[quantize::kCodes], turned[quantize::kTransposed], addend,
+                                       d[quantize::kUnit], unit}));
+  if (c.in(kAddend) != kNone) c.contribute(kAddend, dy);
+}
+
+}  // namespace
 }  // namespace matmul
 
 const OpDecl kMatmulDecl = {
@@ -34,13 +64,21 @@ const OpDecl kMatmulDecl = {
         QT_CHECK(v.in(matmul::kAddend).shape == shape, "addend {} for a product {}",
                  v.in(matmul::kAddend).shape.str(), shape.str());
       }
+      const bool fp8 = is_fp8(a.dtype);
+      QT_CHECK(fp8 == is_fp8(v.in(matmul::kB).dtype) && fp8 == v.has_in(matmul::kUnitA) &&
+                   fp8 == v.has_in(matmul::kUnitB) &&
+                   (!fp8 || (!attrs.transpose_a && attrs.transpose_b)),
+               "a product of {} and {}", name_of(a.dtype), name_of(v.in(matmul::kB).dtype));
       // A gradient may be kept in another precision than the operands.
-      const DType dtype = v.has_out(matmul::kC) ? v.out(matmul::kC).dtype : a.dtype;
+      const DType dtype = v.has_out(matmul::kC) ? v.out(matmul::kC).dtype
+                          : fp8                 ? DType::kBF16
+                                                : a.dtype;
       return {{"", shape, dtype}};
     },
     .vjp =
         [](VjpContext& c) {
           const auto attrs = std::get<MatmulAttrs>(c.forward.attrs);
+          if (c.in(matmul::kUnitA) != kNone) return matmul::vjp_in_fp8(c);
           QT_CHECK(!attrs.transpose_a && attrs.transpose_b,
                    "only linear layers are differentiated");
           const TensorId dy = c.d_out(matmul::kC);

@@ -1,5 +1,8 @@
 // C = op(A) op(B) + addend, where op transposes or not, accumulated in float32. Leading dims of A
 // are flattened into rows; a linear layer is C = X W^T with W stored [out, in].
+//
+// Or both operands are codes of eight bits (base/fp8.h) with rows along which is summed, and have
+// units: C = unit_a unit_b A B^T + addend, in bf16 or float32.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +21,8 @@ struct MatmulAttrs {
 struct OpView;
 
 namespace matmul {
-enum Inputs { kA, kB, kAddend };  // the addend is optional and may be C itself
+// The addend is optional and may be C itself; operands of eight bits have units.
+enum Inputs { kA, kB, kAddend, kUnitA, kUnitB };
 enum Outputs { kC };
 
 // C is m x n, summed over k.

@@ -13,17 +13,19 @@ const OpDecl kRmsNormDecl = {
       const Tensor &x = v.in(rms_norm::kX), &weight = v.in(rms_norm::kWeight);
       QT_CHECK(weight.shape == Shape{x.shape.cols()}, "x {}, weight {}", x.shape.str(),
                weight.shape.str());
-      return {{"", x.shape, x.dtype}, {"rstd", x.shape.leading(), DType::kF32}};
+      return {{"", x.shape, x.dtype}, {"rstd", x.shape.leading(), DType::kF32},
+              {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .vjp =
         [](VjpContext& c) {
           const TensorId d_weight = c.weight_grad(rms_norm::kWeight);
           const TensorId addend = c.take_addend(rms_norm::kX);
+          const TensorId largest = c.out(rms_norm::kLargest) == kNone ? kNone : kCreate;
           const auto out =
               c.builder.emit(c.grad_name(rms_norm::kX), OpKind::kRmsNormBackward, c.forward.attrs,
                              {c.d_out(rms_norm::kY), c.in(rms_norm::kX), c.in(rms_norm::kWeight),
                               c.out(rms_norm::kRstd), addend, d_weight},
-                             {kCreate, d_weight});
+                             {kCreate, d_weight, largest});
           c.contribute(rms_norm::kX, out[0]);
         },
     .redo = Redo::kCheap,
@@ -38,7 +40,8 @@ const OpDecl kRmsNormBackwardDecl = {
       const DType grad_dtype = v.has_out(rms_norm_backward::kDWeight)
                                    ? v.out(rms_norm_backward::kDWeight).dtype
                                    : x.dtype;
-      return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype}};
+      return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype},
+              {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .in_place = {{{rms_norm_backward::kDx, rms_norm_backward::kAddend},
                   {rms_norm_backward::kDx, rms_norm_backward::kDy}}},

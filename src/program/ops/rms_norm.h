@@ -16,14 +16,15 @@ struct RmsNormAttrs {
 
 namespace rms_norm {
 enum Inputs { kX, kWeight };  // [..., d], [d]
-enum Outputs { kY, kRstd };   // [..., d], f32 [...]: 1 / sqrt(mean(x^2) + eps)
+// [..., d]; f32 [...]: 1 / sqrt(mean(x^2) + eps); y's largest magnitude (quantize.h), optional.
+enum Outputs { kY, kRstd, kLargest };
 }  // namespace rms_norm
 
 // dx = addend + the norm's gradient; the addend is the gradient that came along the residual
 // connection.
 namespace rms_norm_backward {
 enum Inputs { kDy, kX, kWeight, kRstd, kAddend, kDWeightAddend };  // the last two optional
-enum Outputs { kDx, kDWeight };
+enum Outputs { kDx, kDWeight, kLargest };                          // the last optional: of dx
 }  // namespace rms_norm_backward
 
 }  // namespace quintet

@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "runtime/cpu/kernel.h"
+#include "runtime/cpu/largest.h"
 #include "runtime/cpu/vector_math.h"
 
 namespace quintet::cpu {
@@ -81,12 +82,18 @@ void dispatch(const OpContext& op, DType dtype, const Body& body) {
 
 void activation(const OpContext& op) {
   dispatch(op, op.in(activation::kH).dtype,
-           [&]<class T, class F, bool kGated>() { forward<T, F, kGated>(op); });
+           [&]<class T, class F, bool kGated>() {
+             forward<T, F, kGated>(op);
+             leave_largest<T>(op, activation::kY, activation::kLargest);
+           });
 }
 
 void activation_backward(const OpContext& op) {
   dispatch(op, op.in(activation_backward::kH).dtype,
-           [&]<class T, class F, bool kGated>() { backward<T, F, kGated>(op); });
+           [&]<class T, class F, bool kGated>() {
+             backward<T, F, kGated>(op);
+             leave_largest<T>(op, activation_backward::kDh, activation_backward::kLargest);
+           });
 }
 
 }  // namespace quintet::cpu

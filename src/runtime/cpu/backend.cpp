@@ -41,10 +41,10 @@ class CpuBackend final : public Backend {
 
  private:
   static std::int64_t matmul_bytes(const OpView& v) {
-    // sgemm reads and writes float32 in place; bf16 operands are widened a tile at a time.
-    const bool widen = v.in(matmul::kA).dtype == DType::kBF16 ||
-                       v.in(matmul::kB).dtype == DType::kBF16 ||
-                       v.out(matmul::kC).dtype == DType::kBF16;
+    // sgemm reads and writes float32 in place; smaller operands are widened a tile at a time.
+    const bool widen = v.in(matmul::kA).dtype != DType::kF32 ||
+                       v.in(matmul::kB).dtype != DType::kF32 ||
+                       v.out(matmul::kC).dtype != DType::kF32;
     if (!widen) return 0;
     const matmul::Sizes s = matmul::sizes_of(v);
     return matmul::WidenTile::of(s.m, s.n, s.k).bytes();

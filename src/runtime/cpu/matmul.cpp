@@ -54,6 +54,9 @@ void widened(const OpContext& op, const Problem& p) {
   const auto* b = op.in_data<B>(matmul::kB);
   const auto* addend = op.in_data<C>(matmul::kAddend);
   auto* c = op.out_data<C>(matmul::kC);
+  // Powers of two: it does not matter when they are multiplied with.
+  const auto *unit_a = op.in_data<float>(matmul::kUnitA), *unit_b = op.in_data<float>(matmul::kUnitB);
+  const float unit = unit_a == nullptr ? 1.0f : *unit_a * *unit_b;
   const auto tile = matmul::WidenTile::of(p.m, p.n, p.k);
   float* a_rows = op.scratch();               // [tile.m, k]
   float* b_rows = a_rows + tile.m * tile.k;   // [tile.n, k]: op(B) transposed
@@ -64,7 +67,7 @@ void widened(const OpContext& op, const Problem& p) {
     for (std::int64_t n0 = 0; n0 < p.n; n0 += tile.n) {
       const std::int64_t cols = std::min(tile.n, p.n - n0);
       widen_rows(b, !p.tb, p.tb ? p.k : p.n, n0, cols, p.k, b_rows);
-      gemm(false, true, rows, cols, p.k, 1, a_rows, p.k, b_rows, p.k, 0, product, cols);
+      gemm(false, true, rows, cols, p.k, unit, a_rows, p.k, b_rows, p.k, 0, product, cols);
       parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t r = begin; r < end; ++r) {
           C* out = c + (m0 + r) * p.n + n0;
@@ -89,6 +92,14 @@ void matmul(const OpContext& op) {
   const DType dtype = op.in(matmul::kA).dtype, out = op.out(matmul::kC).dtype;
   if (dtype == DType::kF32 && op.in(matmul::kB).dtype == DType::kF32 && out == DType::kF32) {
     in_float32(op, p);
+    return;
+  }
+  if (is_fp8(dtype)) {
+    with_fp8_type(dtype, [&]<class A>(A) {
+      with_fp8_type(op.in(matmul::kB).dtype, [&]<class B>(B) {
+        with_float_type(out, [&]<class C>(C) { widened<A, B, C>(op, p); });
+      });
+    });
     return;
   }
   QT_CHECK(dtype == op.in(matmul::kB).dtype, "operands of different types");

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "runtime/cpu/kernel.h"
+#include "runtime/cpu/largest.h"
 
 namespace quintet::cpu {
 namespace {
@@ -93,13 +94,17 @@ void normalize_backward(const OpContext& op) {
 }  // namespace
 
 void rms_norm(const OpContext& op) {
-  with_float_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) { normalize<T>(op); });
+  with_float_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) {
+    normalize<T>(op);
+    leave_largest<T>(op, rms_norm::kY, rms_norm::kLargest);
+  });
 }
 
 void rms_norm_backward(const OpContext& op) {
   with_float_type(op.in(rms_norm_backward::kX).dtype, [&]<class T>(T) {
     with_float_type(op.out(rms_norm_backward::kDWeight).dtype,
                     [&]<class G>(G) { normalize_backward<T, G>(op); });
+    leave_largest<T>(op, rms_norm_backward::kDx, rms_norm_backward::kLargest);
   });
 }
 

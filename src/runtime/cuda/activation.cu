@@ -1,6 +1,7 @@
 #include "program/ops/activation.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
+#include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {
@@ -53,7 +54,8 @@ __device__ __forceinline__ std::int64_t row_of(std::int64_t pack, std::int64_t p
 
 // Packs of y [rows, f]; h is [rows, 2f] where gated. N divides f.
 template <class T, int N, template <class> class F, bool kGated>
-__global__ void forward_kernel(const T* h, T* y, std::int64_t rows, std::int64_t f) {
+__global__ void forward_kernel(const T* h, T* y, Largest largest, std::int64_t rows,
+                               std::int64_t f) {
   const std::int64_t packs = f / N, count = rows * packs;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
@@ -69,12 +71,14 @@ __global__ void forward_kernel(const T* h, T* y, std::int64_t rows, std::int64_t
       F<T>::both(x[j], value, derivative);
       x[j] = kGated ? value * gate[j] : value;
     }
-    store_floats<N>(y + i * N, x);
+    largest.template store<N>(y + i * N, x);
   }
+  largest.say();
 }
 
 template <class T, int N, template <class> class F, bool kGated>
-__global__ void backward_kernel(const T* dy, const T* h, T* dh, std::int64_t rows, std::int64_t f) {
+__global__ void backward_kernel(const T* dy, const T* h, T* dh, Largest largest, std::int64_t rows,
+                                std::int64_t f) {
   const std::int64_t packs = f / N, count = rows * packs;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
@@ -92,9 +96,11 @@ __global__ void backward_kernel(const T* dy, const T* h, T* dh, std::int64_t row
       x[j] = g[j] * derivative * (kGated ? gate[j] : 1.0f);
       if constexpr (kGated) gate[j] = g[j] * value;
     }
-    store_floats<N>(dh + at, x);  // may be where h was: this thread has read its elements
-    if constexpr (kGated) store_floats<N>(dh + at + f, gate);
+    // May be where h was: this thread has read its elements.
+    largest.template store<N>(dh + at, x);
+    if constexpr (kGated) largest.template store<N>(dh + at + f, gate);
   }
+  largest.say();
 }
 
 // Calls launch.template operator()<T, N, F, gated>() for the op's dtype, widths and attributes.
@@ -122,12 +128,14 @@ void activation(const OpContext& op) {
   const Shape& shape = op.out(activation::kY).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
   QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
+  const Largest largest(
+      empty_slots(op, activation::kLargest, op.in(activation::kH).dtype));
   dispatch(
       op.attrs<ActivationAttrs>(), op.in(activation::kH).dtype, f % 8 == 0, f % 4 == 0,
       [&]<class T, int N, template <class> class F, bool kGated>() {
         forward_kernel<T, N, F, kGated>
             <<<grid_for(rows * f / N, 256, op.device().multiprocessors), 256, 0, op.stream()>>>(
-                op.in_data<T>(activation::kH), op.out_data<T>(activation::kY), rows, f);
+                op.in_data<T>(activation::kH), op.out_data<T>(activation::kY), largest, rows, f);
         QT_LAUNCHED();
       });
 }
@@ -136,13 +144,15 @@ void activation_backward(const OpContext& op) {
   const Shape& shape = op.in(activation_backward::kDy).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
   QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
+  const Largest largest(
+      empty_slots(op, activation_backward::kLargest, op.in(activation_backward::kH).dtype));
   dispatch(
       op.attrs<ActivationAttrs>(), op.in(activation_backward::kH).dtype, f % 8 == 0, f % 4 == 0,
       [&]<class T, int N, template <class> class F, bool kGated>() {
         backward_kernel<T, N, F, kGated>
             <<<grid_for(rows * f / N, 256, op.device().multiprocessors), 256, 0, op.stream()>>>(
                 op.in_data<T>(activation_backward::kDy), op.in_data<T>(activation_backward::kH),
-                op.out_data<T>(activation_backward::kDh), rows, f);
+                op.out_data<T>(activation_backward::kDh), largest, rows, f);
         QT_LAUNCHED();
       });
 }

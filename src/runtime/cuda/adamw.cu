@@ -78,38 +78,48 @@ __global__ void __launch_bounds__(256)
 }
 
 // With moments that are not float32: a warp takes one block of them at a time, each lane packs of N
-// elements.
+// elements: four, of a whole block, that share a block of random bits; one by one at the ends of
+// weights and in the few that do not lie so.
 template <int N, class G, class Moments>
 __device__ __forceinline__ void update_block(const AdamWAttrs& attrs, const Factors& f, float scale,
                                              std::int64_t step, const G* grad, const Master& master,
                                              const Ema& ema, const Moments& moments,
                                              std::int64_t first, std::int64_t count) {
-  constexpr int kPacks = kMomentBlock / 32 / N;
+  constexpr int kPacks = kMomentBlock / 32 / N, kUnrolled = N == 4 ? kPacks : 1;
   const std::int64_t block = first / kMomentBlock;
   const auto at = [&](int pack) { return first + (pack * 32 + threadIdx.x % 32) * N; };
+  const auto has = [&](int pack) { return N == 4 || at(pack) < count; };
   const auto scales = moments.scales(block);
-  float m[kPacks][N] = {}, v[kPacks][N] = {};
-#pragma unroll
+  float m[kPacks][N] = {}, v[kPacks][N] = {}, g[kPacks][N], w[kPacks][N];
+#pragma unroll(kUnrolled)
   for (int pack = 0; pack < kPacks; ++pack) {
+    if (!has(pack)) continue;
     const std::int64_t i = at(pack);
-    if (i >= count) continue;
-    float g[N], w[N];
-    load_floats<N>(grad + i, g);
+    load_floats<N>(grad + i, g[pack]);
     moments.template load<N>(i, scales, m[pack], v[pack]);
-    master.load<N>(i, w);
-    advance<N>(attrs, f, scale, g, w, m[pack], v[pack]);
-    master.store<N>(i, w);
-    ema.add<N>(i, w);
+    master.load<N>(i, w[pack]);
+  }
+#pragma unroll(kUnrolled)
+  for (int pack = 0; pack < kPacks; ++pack) {
+    if (!has(pack)) continue;
+    advance<N>(attrs, f, scale, g[pack], w[pack], m[pack], v[pack]);
+    master.store<N>(at(pack), w[pack]);
+    ema.add<N>(at(pack), w[pack]);
   }
   const auto new_scales = moments.new_scales(block, m, v);
   MomentWords words(attrs.place, step);
-#pragma unroll
+#pragma unroll(kUnrolled)
   for (int pack = 0; pack < kPacks; ++pack) {
+    if (!has(pack)) continue;
     const std::int64_t i = at(pack);
-    if (i >= count) continue;
     std::uint32_t random[N];
+    if constexpr (N == 4) {
+      const auto drawn = words.four(attrs.place.element(i));
 #pragma unroll
-    for (int j = 0; j < N; ++j) random[j] = words.at(attrs.place.element(i + j));
+      for (int j = 0; j < N; ++j) random[j] = drawn[j];
+    } else {
+      random[0] = words.at(attrs.place.element(i));
+    }
     moments.template store<N>(i, new_scales, m[pack], v[pack], random);
   }
 }
@@ -139,8 +149,11 @@ __global__ void __launch_bounds__(256)
 template <class G, class Moments>
 void launch_blocks(const OpContext& op, const Inputs& in, const G* grad, const Master& master,
                    const Ema& ema, const Moments& moments, std::int64_t count) {
-  const bool wide = is_wide(grad) && moments.is_wide() && is_wide(ema.mean) && master.is_wide();
-  const unsigned grid = grid_for(moment_blocks(count) * 32, 256, op.device().multiprocessors);
+  const bool wide = is_wide(grad) && moments.is_wide() && is_wide(ema.mean) &&
+                    master.is_wide() && op.attrs<AdamWAttrs>().place.in_fours();
+  // No more blocks than run at the same time: each begins with two powers in double.
+  const auto grid = static_cast<unsigned>(
+      std::min(ceil_div(moment_blocks(count) * 32, 256), std::int64_t{op.device().multiprocessors} * 4));
   const auto kernel =
       wide ? adamw_blocks_kernel<4, G, Moments> : adamw_blocks_kernel<1, G, Moments>;
   kernel<<<grid, 256, 0, op.stream()>>>(op.attrs<AdamWAttrs>(), in, grad, master, ema, moments,

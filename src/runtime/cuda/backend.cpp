@@ -79,6 +79,8 @@ class CudaBackend final : public Backend {
 
   std::int64_t scratch_bytes(const OpView& v) const override {
     switch (v.op.kind) {
+      case OpKind::kQuantize:
+        return 4 * quantize::kSlots;
       case OpKind::kMatmul:
         return matmul::kDeviceWorkspace;
       case OpKind::kAttentionBackward:

@@ -569,6 +569,14 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const Program& program, Wor
     QT_CUDA(cudaSetDevice(local_rank() % devices));
     cudaDeviceProp properties{};
     QT_CUDA(cudaGetDeviceProperties(&properties, local_rank() % devices));
+    const bool fp8 = std::any_of(program.ops.begin(), program.ops.end(),
+                                 [](const Op& op) { return op.kind == OpKind::kQuantize; });
+    if (const int sm = 10 * properties.major + properties.minor; fp8 && sm < 89) {
+      return make_error(ErrorCode::kUsage,
+                        "train.precision = \"fp8\" needs a GPU of compute capability 8.9 or later, "
+                        "and {} has {}.{}; use \"bf16\"",
+                        properties.name, properties.major, properties.minor);
+    }
     std::size_t free = 0, total = 0;
     QT_CUDA(cudaMemGetInfo(&free, &total));
     if (arena == nullptr && program.arena_bytes > static_cast<std::int64_t>(free)) {

@@ -26,7 +26,18 @@ constexpr double kWorthMeasuring = 1e9;
 constexpr int kCandidates = 24;
 
 cudaDataType_t type_of(DType dtype) {
-  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (dtype) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kE5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      QT_CHECK(false, "products of {}", name_of(dtype));
+  }
 }
 
 // What the library may assume of an address.
@@ -90,8 +101,8 @@ struct Gemm::Plan {
         cublas_library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first));
     QT_CUBLAS(
         cublas_library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second));
-    first = p.tb ? make_layout(p.in, p.k, p.n, p.ldb) : make_layout(p.in, p.n, p.k, p.ldb);
-    second = p.ta ? make_layout(p.in, p.m, p.k, p.lda) : make_layout(p.in, p.k, p.m, p.lda);
+    first = p.tb ? make_layout(p.b, p.k, p.n, p.ldb) : make_layout(p.b, p.n, p.k, p.ldb);
+    second = p.ta ? make_layout(p.a, p.m, p.k, p.lda) : make_layout(p.a, p.k, p.m, p.lda);
     result = make_layout(p.out, p.n, p.m, p.ldc);
   }
   Plan(const Plan&) = delete;
@@ -117,6 +128,12 @@ Gemm::~Gemm() {
 
 void Gemm::launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o,
                   cudaStream_t stream) {
+  if (o.unit_a != nullptr) {
+    QT_CUBLAS(cublas_library().desc_set(plan.desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o.unit_b,
+                                        sizeof o.unit_b));
+    QT_CUBLAS(cublas_library().desc_set(plan.desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o.unit_a,
+                                        sizeof o.unit_a));
+  }
   const float beta = o.addend == nullptr ? 0.0f : 1.0f;
   const void* addend = o.addend == nullptr ? o.c : o.addend;
   QT_CUBLAS(cublas_library().matmul(handle_, plan.desc, &o.alpha, o.b, plan.first, o.a, plan.second,
@@ -136,10 +153,12 @@ void Gemm::run(const Product& product, const Operands& operands, cudaStream_t st
 }
 
 Gemm::Plan& Gemm::plan_for(const Product& p, const Operands& o, cudaStream_t stream) {
+  const std::string operands =
+      p.a == p.b ? std::string(name_of(p.a)) : fmt::format("{}+{}", name_of(p.a), name_of(p.b));
   const std::string key = fmt::format(
       "{}{}:{}x{}x{}:{}-{}:{},{},{}:{}{}:{},{},{},{}", p.ta ? 't' : 'n', p.tb ? 't' : 'n', p.m, p.n,
-      p.k, name_of(p.in), name_of(p.out), p.lda, p.ldb, p.ldc, o.addend == nullptr ? 0 : 1,
-      o.addend == o.c ? 1 : 0, alignment_of(o.a, p.in), alignment_of(o.b, p.in),
+      p.k, operands, name_of(p.out), p.lda, p.ldb, p.ldc, o.addend == nullptr ? 0 : 1,
+      o.addend == o.c ? 1 : 0, alignment_of(o.a, p.a), alignment_of(o.b, p.b),
       alignment_of(o.addend, p.out), alignment_of(o.c, p.out));
   auto& plan = plans_[key];
   if (plan == nullptr) {
@@ -173,8 +192,8 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
       static_cast<std::uint64_t>(matmul::kDeviceWorkspace));
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(o.b, p.in));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(o.a, p.in));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(o.b, p.b));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(o.a, p.a));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
       alignment_of(o.addend == nullptr ? o.c : o.addend, p.out));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(o.c, p.out));
@@ -185,6 +204,7 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
                                plan.result, preference, kCandidates, found.data(), &count);
   cublas_library().preference_destroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+    QT_CHECK(!is_fp8(p.a), "cuBLASLt {} has no product for {}", cublas_library().version(), key);
     plan.plain = true;
     return;
   }
@@ -194,8 +214,8 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
   if (!tuning_ || flops < kWorthMeasuring) return;
 
   // 3. Measure them. Random operands: on zeros the device draws less power and runs faster.
-  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.in, 1, stream);
-  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.in, 2, stream);
+  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.a, 1, stream);
+  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.b, 2, stream);
   Timer timer;
   const int repetitions = std::clamp(static_cast<int>(2e12 / flops), 1, 20);
   double best = 1e30;
@@ -217,8 +237,8 @@ void Gemm::choose(Plan& plan, const std::string& key, const Product& p, const Op
 }
 
 double Gemm::time(const Product& p, const Operands& o, cudaStream_t stream) {
-  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.in, 1, stream);
-  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.in, 2, stream);
+  fill_random(const_cast<void*>(o.a), (p.ta ? p.k : p.m) * p.lda, p.a, 1, stream);
+  fill_random(const_cast<void*>(o.b), (p.tb ? p.n : p.k) * p.ldb, p.b, 2, stream);
   const bool tuning = tuning_;
   tuning_ = true;
   run(p, o, stream);

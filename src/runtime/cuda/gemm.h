@@ -18,10 +18,11 @@
 namespace quintet::cuda {
 
 // C = alpha op(A) op(B) + addend; C is m x n, the inner size k; ld* are row strides in memory.
+// Operands of eight bits are not transposed, transposed, and have units.
 struct Product {
   bool ta = false, tb = false;
   std::int64_t m = 0, n = 0, k = 0;
-  DType in = DType::kF32, out = DType::kF32;
+  DType a = DType::kF32, b = DType::kF32, out = DType::kF32;
   std::int64_t lda = 0, ldb = 0, ldc = 0;
 };
 
@@ -31,6 +32,7 @@ struct Operands {
   void* c = nullptr;
   float alpha = 1;
   void* workspace = nullptr;  // matmul::kDeviceWorkspace bytes
+  const float *unit_a = nullptr, *unit_b = nullptr;  // on the device
 };
 
 class Gemm {

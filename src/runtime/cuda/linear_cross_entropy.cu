@@ -256,7 +256,7 @@ void linear_cross_entropy(const OpContext& op) {
     const std::int64_t rows = std::min(chunk, tokens - begin);
     const std::int64_t x_offset = begin * width * size_of(dtype);
     const auto* x = op.in_data<std::byte>(lce::kX) + x_offset;
-    gemm.run({false, true, rows, words, width, dtype, dtype, width, width, layout.ld},
+    gemm.run({false, true, rows, words, width, dtype, dtype, dtype, width, width, layout.ld},
              {x, weight, nullptr, logits, attrs.scale, workspace}, op.stream());
     with_device_type(dtype, [&]<class T>(T) {
       if (shared) {
@@ -284,12 +284,12 @@ void linear_cross_entropy(const OpContext& op) {
                                                   count, addend, loss);
     QT_LAUNCHED();
     if (!gradients) continue;
-    gemm.run({false, false, rows, width, words, dtype, dtype, layout.ld, width, width},
+    gemm.run({false, false, rows, width, words, dtype, dtype, dtype, layout.ld, width, width},
              {logits, weight, nullptr, op.out_data<std::byte>(lce::kDx) + x_offset, attrs.scale,
               workspace},
              op.stream());
     const bool accumulate = begin > 0 || op.has_in(lce::kDWeightAddend);
-    gemm.run({true, false, words, width, rows, dtype, dw_dtype, layout.ld, width, width},
+    gemm.run({true, false, words, width, rows, dtype, dtype, dw_dtype, layout.ld, width, width},
              {logits, x, accumulate ? dw : nullptr, dw, attrs.scale, workspace}, op.stream());
   }
 }

@@ -20,14 +20,19 @@ class CudaMeter final : public DeviceMeter {
 
   double product_seconds(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                          DType dtype) override {
-    const auto bytes = [&](std::int64_t elements) {
-      return aligned(elements * size_of(dtype), 256);
+    const bool fp8 = is_fp8(dtype);
+    const DType out = fp8 ? DType::kBF16 : dtype;
+    const auto bytes = [](std::int64_t elements, DType type) {
+      return aligned(elements * size_of(type), 256);
     };
-    const std::int64_t b = bytes(m * k), c = b + bytes(n * k), workspace = c + bytes(m * n);
+    const std::int64_t b = bytes(m * k, dtype), c = b + bytes(n * k, dtype),
+                       unit = c + bytes(m * n, out), workspace = unit + 256;
     reserve(workspace + matmul::kDeviceWorkspace);
-    return gemm_.time({ta, tb, m, n, k, dtype, dtype, ta ? m : k, tb ? k : n, n},
-                      {memory_, memory_ + b, nullptr, memory_ + c, 1, memory_ + workspace},
-                      stream_);
+    const auto* one = fp8 ? reinterpret_cast<const float*>(memory_ + unit) : nullptr;
+    if (fp8) cuda::fill_random(memory_ + unit, 1, DType::kF32, 3, stream_);
+    return gemm_.time(
+        {ta, tb, m, n, k, dtype, dtype, out, ta ? m : k, tb ? k : n, n},
+        {memory_, memory_ + b, nullptr, memory_ + c, 1, memory_ + workspace, one, one}, stream_);
   }
 
   double copy_bytes_per_second() override {

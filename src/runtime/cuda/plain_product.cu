@@ -32,14 +32,19 @@ __global__ void random_kernel(T* data, std::int64_t count, std::uint32_t seed) {
     std::uint64_t x = static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15ull + seed;
     x = (x ^ (x >> 31)) * 0xBF58476D1CE4E5B9ull;
     x ^= x >> 29;
-    data[i] = from_float<T>(static_cast<float>(static_cast<std::int32_t>(x)) * 0x1p-31f);
+    const float value = static_cast<float>(static_cast<std::int32_t>(x)) * 0x1p-31f;
+    if constexpr (sizeof(T) == 1) {
+      data[i] = T(value * 256);  // in the middle of the range
+    } else {
+      data[i] = from_float<T>(value);
+    }
   }
 }
 
 }  // namespace
 
 void plain_product(const Product& p, const Operands& o, cudaStream_t stream) {
-  with_device_type(p.in, [&]<class T>(T) {
+  with_device_type(p.a, [&]<class T>(T) {
     with_device_type(p.out, [&]<class C>(C) {
       const auto blocks = static_cast<unsigned>(ceil_div(p.m * p.n, 256));
       product_kernel<<<blocks, 256, 0, stream>>>(
@@ -52,11 +57,12 @@ void plain_product(const Product& p, const Operands& o, cudaStream_t stream) {
 
 void fill_random(void* data, std::int64_t count, DType dtype, std::uint64_t seed,
                  cudaStream_t stream) {
-  with_device_type(dtype, [&]<class T>(T) {
+  const auto fill = [&]<class T>(T) {
     random_kernel<<<1024, 256, 0, stream>>>(static_cast<T*>(data), count,
                                             static_cast<std::uint32_t>(seed));
     QT_LAUNCHED();
-  });
+  };
+  is_fp8(dtype) ? with_fp8_type(dtype, fill) : with_device_type(dtype, fill);
 }
 
 }  // namespace quintet::cuda

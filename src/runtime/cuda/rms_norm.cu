@@ -1,6 +1,7 @@
 #include "program/ops/rms_norm.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
+#include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/reduce.cuh"
 #include "runtime/cuda/vector.cuh"
 
@@ -38,8 +39,8 @@ class GroupSum {
 
 template <class T, int N, int G, int V>
 __global__ void __launch_bounds__(kThreads<G>)
-    forward_kernel(const T* x, const T* weight, T* y, float* rstd, std::int64_t rows, int d,
-                   float epsilon) {
+    forward_kernel(const T* x, const T* weight, T* y, float* rstd, Largest largest,
+                   std::int64_t rows, int d, float epsilon) {
   const int lane = threadIdx.x % G;
   const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads<G> / G) + threadIdx.x / G;
   if (row >= rows) return;  // with a block for every row this cannot be
@@ -70,8 +71,9 @@ __global__ void __launch_bounds__(kThreads<G>)
     load_floats<N>(weight + col, w);
 #pragma unroll
     for (int j = 0; j < N; ++j) w[j] *= to_float(values[k].v[j]) * inverse;
-    store_floats<N>(y + row * d + col, w);
+    largest.template store<N>(y + row * d + col, w);
   }
+  largest.say();
 }
 
 // With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)),  dw = sum over rows of dy n. A block
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(kThreads<G>)
 template <class T, int N, int G, int V, bool kAdds>
 __global__ void __launch_bounds__(kThreads<G>)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
-                    T* dx, float* partial, std::int64_t rows, int d) {
+                    T* dx, float* partial, Largest largest, std::int64_t rows, int d) {
   constexpr int kRows = kThreads<G> / G;
   const int lane = threadIdx.x % G, group = threadIdx.x / G;
   GroupSum<G> group_sum;
@@ -126,9 +128,10 @@ __global__ void __launch_bounds__(kThreads<G>)
         if constexpr (kAdds) w[j] += to_float(as[k].v[j]);
       }
       // dx may lie where dy or the addend did: this thread has read what it overwrites.
-      store_floats<N>(dx + row * d + col, w);
+      largest.template store<N>(dx + row * d + col, w);
     }
   }
+  largest.say();
   extern __shared__ float sums[];  // [kRows, d] where a block holds several rows
   float* own = kRows > 1 ? sums + group * d : partial + std::int64_t{blockIdx.x} * d;
 #pragma unroll
@@ -189,6 +192,7 @@ void with_row_shape(std::int64_t d, bool wide, const Launch& launch) {
 void rms_norm(const OpContext& op) {
   const Shape& shape = op.in(rms_norm::kX).shape;
   const std::int64_t rows = shape.rows(), d = shape.cols();
+  const Largest largest(empty_slots(op, rms_norm::kLargest, op.in(rms_norm::kX).dtype));
   with_device_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) {
     const auto *x = op.in_data<T>(rms_norm::kX), *weight = op.in_data<T>(rms_norm::kWeight);
     auto* y = op.out_data<T>(rms_norm::kY);
@@ -196,7 +200,7 @@ void rms_norm(const OpContext& op) {
     with_row_shape<T>(d, wide, [&]<int N, int G, int V>() {
       const auto blocks = static_cast<unsigned>(ceil_div(rows, kThreads<G> / G));
       forward_kernel<T, N, G, V><<<blocks, kThreads<G>, 0, op.stream()>>>(
-          x, weight, y, op.out_data<float>(rms_norm::kRstd), rows, static_cast<int>(d),
+          x, weight, y, op.out_data<float>(rms_norm::kRstd), largest, rows, static_cast<int>(d),
           op.attrs<RmsNormAttrs>().epsilon);
       QT_LAUNCHED();
     });
@@ -209,6 +213,7 @@ void rms_norm_backward(const OpContext& op) {
   const std::int64_t rows = shape.rows(), d = shape.cols();
   const std::int64_t blocks = device_blocks(rows);
   auto* partial = op.scratch<float>();
+  const Largest largest(empty_slots(op, kLargest, op.in(kX).dtype));
   with_device_type(op.in(kX).dtype, [&]<class T>(T) {
     const auto *dy = op.in_data<T>(kDy), *x = op.in_data<T>(kX), *weight = op.in_data<T>(kWeight);
     const auto* addend = op.in_data<T>(kAddend);
@@ -221,7 +226,8 @@ void rms_norm_backward(const OpContext& op) {
       const auto kernel = addend == nullptr ? backward_kernel<T, N, G, V, false>
                                             : backward_kernel<T, N, G, V, true>;
       kernel<<<static_cast<unsigned>(blocks), kThreads<G>, shared, op.stream()>>>(
-          dy, x, weight, op.in_data<float>(kRstd), addend, dx, partial, rows, static_cast<int>(d));
+          dy, x, weight, op.in_data<float>(kRstd), addend, dx, partial, largest, rows,
+          static_cast<int>(d));
       QT_LAUNCHED();
     });
   });

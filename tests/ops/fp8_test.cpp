@@ -1,0 +1,219 @@
+// Products in eight bits: the formats, by search through all their codes; operands made of bf16; and
+// what is multiplied of them.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/fp8.h"
+#include "tests/ops/op_case.h"
+#include "tests/ops/reference.h"
+
+namespace quintet::testing {
+namespace {
+
+// The format's number nearest to x, the one with an even code if two are; written from the
+// definition, in double.
+template <class F>
+double nearest(double x) {
+  x = std::clamp(x, -std::ldexp(1.75, F::kLargestExponent), std::ldexp(1.75, F::kLargestExponent));
+  double best = std::numeric_limits<double>::infinity();
+  int best_code = 0;
+  for (int code = 0; code < 128; ++code) {
+    const auto value = static_cast<double>(F::decode(static_cast<std::uint8_t>(code)));
+    if (!std::isfinite(value)) continue;
+    const double off = std::abs(std::abs(x) - value);
+    if (off < best || (off == best && code % 2 == 0)) {
+      best = off;
+      best_code = code;
+    }
+  }
+  return std::copysign(static_cast<double>(F::decode(static_cast<std::uint8_t>(best_code))), x);
+}
+
+template <class F>
+class Fp8Format : public ::testing::Test {};
+using Formats = ::testing::Types<e4m3, e5m2>;
+TYPED_TEST_SUITE(Fp8Format, Formats);
+
+TYPED_TEST(Fp8Format, IsWhatItsBitsSay) {
+  constexpr int kFraction = TypeParam::kFraction, kBias = TypeParam::kBias;
+  double largest = 0;
+  for (int code = 0; code < 256; ++code) {
+    const float value = TypeParam::decode(static_cast<std::uint8_t>(code));
+    if (!std::isfinite(value)) continue;
+    const int exponent = (code & 0x7f) >> kFraction, fraction = code & ((1 << kFraction) - 1);
+    const double expected = exponent == 0
+                                ? std::ldexp(fraction, 1 - kBias - kFraction)
+                                : std::ldexp((1 << kFraction) + fraction, exponent - kBias - kFraction);
+    EXPECT_EQ(static_cast<double>(value), code < 128 ? expected : -expected) << code;
+    EXPECT_EQ(TypeParam::encode(value), code);
+    largest = std::max(largest, expected);
+  }
+  EXPECT_EQ(largest, std::ldexp(1.75, TypeParam::kLargestExponent));
+  EXPECT_TRUE(std::isnan(TypeParam::decode(TypeParam::encode(std::nanf("")))));
+}
+
+TYPED_TEST(Fp8Format, RoundsEveryBf16ToTheNearest) {
+  for (std::uint32_t bits = 0; bits < 0x7f80; ++bits) {
+    const float x = std::bit_cast<float>(bits << 16);
+    ASSERT_EQ(static_cast<double>(static_cast<float>(TypeParam(x))),
+              nearest<TypeParam>(static_cast<double>(x)))
+        << x;
+    ASSERT_EQ(static_cast<double>(static_cast<float>(TypeParam(-x))),
+              nearest<TypeParam>(-static_cast<double>(x)));
+  }
+}
+
+TYPED_TEST(Fp8Format, AUnitJustReachesTheLargest) {
+  const double most = std::ldexp(1.75, TypeParam::kLargestExponent);
+  for (std::uint32_t bits = 0x1000; bits < 0x7f80; ++bits) {  // below, units end
+    const float largest = std::bit_cast<float>(bits << 16);
+    const float unit =
+        fp8_unit(std::bit_cast<std::uint32_t>(largest), TypeParam::kLargestExponent);
+    int exponent = 0;
+    ASSERT_EQ(std::frexp(unit, &exponent), 0.5f);
+    ASSERT_EQ(unit * fp8_scale(unit), 1.0f);
+    const double scaled = static_cast<double>(largest) / static_cast<double>(unit);
+    ASSERT_LE(scaled, most);
+    ASSERT_GT(scaled, most / 2);
+  }
+  EXPECT_EQ(fp8_unit(0, TypeParam::kLargestExponent), 1.0f);
+}
+
+class Quantize : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, Quantize, ::testing::Values(DType::kE4M3, DType::kE5M2),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(Quantize, RoundsScalesAndTurns) {
+  const DType format = GetParam();
+  for (const auto& [rows, cols, size] :
+       {std::tuple<std::int64_t, std::int64_t, double>{16, 16, 1}, {128, 64, 1e-6}, {144, 80, 1e6},
+        {272, 208, 1e-30}, {1040, 528, 3}}) {
+    HostTensor x = random({rows, cols}, DType::kBF16, 1, size);
+    x.at(rows * cols / 3) *= 64;  // one that sets the scale, far out
+    const auto expected = with_fp8_type(format, [&]<class F>(F) {
+      double largest = 0;
+      for (const double value : x.values) largest = std::max(largest, std::abs(value));
+      const double unit = std::exp2(std::ceil(std::log2(largest / 1.75)) - F::kLargestExponent);
+      std::vector<HostTensor> out = {{x.shape, format, x.values},
+                                     {{cols, rows}, format, x.values},
+                                     scalar(unit)};
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t c = 0; c < cols; ++c) {
+          const double code = nearest<F>(x.at(r * cols + c) / unit);
+          out[0].at(r * cols + c) = out[1].at(c * rows + r) = code;
+        }
+      }
+      return out;
+    });
+    const OpCase both{"quantize", OpKind::kQuantize, QuantizeAttrs{format}, {x},
+                      {kMake, kMake, kMake}, {}};
+    expect_op(both, expected, 0);
+    OpCase one = both;
+    one.outputs = {kMake, kSkip, kMake};
+    expect_op(one, {expected[0], none(), expected[2]}, 0);
+    one.inputs = {x, none(), integers({quantize::kSlots}, std::vector<double>(quantize::kSlots, 0))};
+    double largest = 0;
+    for (const double value : x.values) largest = std::max(largest, std::abs(value));
+    one.inputs[quantize::kLargest].at(200) = std::bit_cast<std::int32_t>(static_cast<float>(largest));
+    expect_op(one, {expected[0], none(), expected[2]}, 0);
+    one.inputs = {x};
+    one.outputs = {kSkip, kMake};
+    one.inputs.push_back(expected[2]);
+    expect_op(one, {none(), expected[1]}, 0);
+  }
+}
+
+TEST_P(Quantize, ZerosAndWhatIsNotFinite) {
+  HostTensor x = random({32, 48}, DType::kBF16, 1, 0);
+  const OpCase c{"quantize", OpKind::kQuantize, QuantizeAttrs{GetParam()}, {x},
+                 {kMake, kMake, kMake}, {}};
+  for (const HostTensor& out : {run_op(c)[0], run_op(c)[1]})
+    for (const double value : out.values) EXPECT_EQ(value, 0);
+  for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    OpCase with = c;
+    with.inputs[0].at(77) = bad;
+    EXPECT_FALSE(std::isfinite(run_op(with)[quantize::kUnit].at(0))) << bad;
+  }
+}
+
+// What norms and activations leave beside their results is what a look at those finds.
+TEST(Largest, IsThatOfTheResult) {
+  const auto check = [](OpCase c, std::size_t slot) {
+    const auto without = run_op(c);
+    c.outputs.resize(slot + 1, kSkip);
+    c.outputs[slot] = kMake;
+    for (const bool with_nan : {false, true}) {
+      if (with_nan) c.inputs[0].at(c.inputs[0].shape.numel() / 2) = static_cast<double>(NAN);
+      const auto out = run_op(c);
+      if (!with_nan) {
+        EXPECT_EQ(out[0].values, without[0].values) << c.name;
+      }
+      double largest = 0;
+      for (const double value : out[0].values)
+        largest = std::isnan(value) || std::isnan(largest) ? static_cast<double>(NAN)
+                                                           : std::max(largest, std::abs(value));
+      double slots = 0;
+      for (const double bits : out[slot].values) slots = std::max(slots, bits);
+      const float found = std::bit_cast<float>(static_cast<std::int32_t>(slots));
+      if (with_nan) {
+        EXPECT_TRUE(std::isnan(found)) << c.name;
+      } else {
+        EXPECT_EQ(static_cast<double>(found), largest) << c.name;
+      }
+    }
+  };
+  constexpr DType kType = DType::kBF16;
+  for (const auto& [rows, d] : {std::pair<std::int64_t, std::int64_t>{48, 32}, {1, 7}, {300, 768}, {260, 2048}}) {
+    const HostTensor x = random({rows, d}, kType, 1), w = random({d}, kType, 2),
+                     dy = random({rows, d}, kType, 3, 1e-4), rstd = random({rows}, DType::kF32, 4);
+    check({"rms_norm", OpKind::kRmsNorm, RmsNormAttrs{}, {x, w}, {kMake, kMake}, {}},
+          rms_norm::kLargest);
+    check({"rms_norm_backward", OpKind::kRmsNormBackward, RmsNormAttrs{},
+           {dy, x, w, rstd, none(), none()}, {kMake, kMake}, {}},
+          rms_norm_backward::kLargest);
+    const HostTensor h = random({rows, 2 * d}, kType, 5);
+    const ActivationAttrs gated{Nonlinearity::kGeluTanh, true};
+    check({"activation", OpKind::kActivation, gated, {h}, {kMake}, {}}, activation::kLargest);
+    check({"activation_backward", OpKind::kActivationBackward, gated, {dy, h}, {kMake}, {}},
+          activation_backward::kLargest);
+  }
+}
+
+// Sums of eight-bit products are kept in float32, on a GPU by the matrix units' own, coarser way.
+constexpr double kSumTolerance = kTestDevice == Device::kCuda ? 1e-3 : 1e-5;
+
+TEST(Fp8Matmul, MultipliesCodesAndUnits) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{16, 16, 16}, {48, 80, 32}, {272, 144, 208}}) {
+    for (const auto& [format_a, format_b] :
+         {std::pair{DType::kE4M3, DType::kE4M3}, {DType::kE5M2, DType::kE4M3}}) {
+      const HostTensor a = random({m, k}, format_a, 1, 20), b = random({n, k}, format_b, 2, 20);
+      const double unit_a = 0x1p-12, unit_b = 0x1p+3;
+      const MatmulAttrs attrs{false, true};
+      HostTensor expected = reference_matmul({a, b, none()}, attrs);
+      for (double& value : expected.values) value *= unit_a * unit_b;
+      for (const DType out : {DType::kBF16, DType::kF32}) {
+        const HostTensor addend = random({m, n}, out, 3);
+        HostTensor sum = expected;
+        for (std::size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += addend.values[i];
+        const double bound = out == DType::kF32 ? kSumTolerance : tolerance(out);
+        const std::vector<HostTensor> in = {a, b, none(), scalar(unit_a), scalar(unit_b)};
+        OpCase c{"matmul", OpKind::kMatmul, attrs, in, {kMake}, {addend}};
+        expect_op(c, {expected}, bound);
+        // In place or not, a GPU's library may add in another way: both are right, to the bound.
+        c.inputs[matmul::kAddend] = addend;
+        for (const int output : {kMake, int{matmul::kAddend}}) {
+          c.outputs = {output};
+          EXPECT_LE(relative_error(run_op(c)[0], sum), bound);
+          EXPECT_EQ(run_op(c)[0].values, run_op(c)[0].values);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing
