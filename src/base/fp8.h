@@ -30,7 +30,9 @@ struct Fp8 {
     const std::uint32_t magnitude = code & 0x7fu;
     const std::uint32_t sign = std::uint32_t{code} >> 7 << 31;
     if (magnitude > kLargestCode)
-      return std::bit_cast<float>(sign | (kLargestCode + 1 == kNanCode || magnitude > kLargestCode + 1 ? 0x7fc00000u : 0x7f800000u));
+      return std::bit_cast<float>(
+          sign | (kLargestCode + 1 == kNanCode || magnitude > kLargestCode + 1 ? 0x7fc00000u
+                                                                               : 0x7f800000u));
     constexpr float kStep = std::bit_cast<float>((128u - kBias - kFraction) << 23);
     const float value = magnitude < 1u << kFraction
                             ? static_cast<float>(magnitude) * kStep
@@ -47,7 +49,8 @@ struct Fp8 {
     } else if (magnitude >= std::bit_cast<std::uint32_t>(decode(kLargestCode))) {
       code = kLargestCode;
     } else if (magnitude < (128u - kBias) << 23) {
-      // Below the normal numbers all steps are equal: those of float32 just above this power of two.
+      // Below the normal numbers all steps are equal: those of float32 just above this power of
+      // two.
       constexpr std::uint32_t kEven = (128u - kBias + kShift) << 23;
       code = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) +
                                           std::bit_cast<float>(kEven)) -

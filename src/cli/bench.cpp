@@ -12,7 +12,9 @@ void print(const StepOptions& step, const StepBench& b) {
   const bool device = step.target.device == Device::kCuda;
   fmt::print("{}: {} x {} sequences of {} + {} tokens, {}, {}\n", step.model.name, step.accumulate,
              step.batch.micro_batch, step.batch.source, step.batch.target,
-             step.options.dtype == DType::kBF16 ? "bf16" : "fp32",
+             step.options.fp8                     ? "fp8"
+             : step.options.dtype == DType::kBF16 ? "bf16"
+                                                  : "fp32",
              device ? "on the GPU"
                     : fmt::format("{} thread{}", step.target.threads,
                                   step.target.threads == 1 ? "" : "s"));

@@ -124,11 +124,12 @@ OpKey key_of(const Program& program, const Op& op) {
                           flag(v.has_in(rms_norm_backward::kAddend), "add"),
                       v.in(rms_norm_backward::kX).shape);
     case OpKind::kQuantize:
-      return rows_key(v,
-                      dtypes({in(v, 0)}) + flag(v.has_out(quantize::kCodes), "codes") +
-                          flag(v.has_out(quantize::kTransposed), "transposed") +
-                          flag(v.has_in(quantize::kKnownUnit) || v.has_in(quantize::kLargest), "known"),
-                      v.in(0).shape);
+      return rows_key(
+          v,
+          dtypes({in(v, 0)}) + flag(v.has_out(quantize::kCodes), "codes") +
+              flag(v.has_out(quantize::kTransposed), "transposed") +
+              flag(v.has_in(quantize::kKnownUnit) || v.has_in(quantize::kLargest), "known"),
+          v.in(0).shape);
     case OpKind::kActivation:
     case OpKind::kActivationBackward: {
       const auto& attrs = v.attrs<ActivationAttrs>();

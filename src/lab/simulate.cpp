@@ -205,6 +205,12 @@ class Timeline {
 Status adapt_to(const Machine& machine, RunConfig& config) {
   const bool cpu = machine.kind() == Device::kCpu;
   config.train.device = cpu ? "cpu" : "cuda";
+  if (!cpu && config.train.precision == "fp8" && machine.device.sm < 89) {
+    return usage_error(
+        "train.precision = \"fp8\" needs GPUs of compute capability 8.9 or later, and those of {} "
+        "have {}.{}; plan with \"bf16\"",
+        machine.name, machine.device.sm / 10, machine.device.sm % 10);
+  }
   if (!cpu) return {};
   if (config.train.threads == 0)
     config.train.threads = std::max<std::int64_t>(machine.device.threads, 1);

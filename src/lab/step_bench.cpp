@@ -233,9 +233,9 @@ Result<StepBench> bench_step(const StepOptions& options, int repetitions) {
   for (const auto& [product, count] : products_of(program)) {
     product_flops += static_cast<double>(count) * product.flops();
     const auto& [ta, tb, m, n, k, dtype] = product;
-    product_seconds += static_cast<double>(count) *
-                       (meter ? meter->product_seconds(ta, tb, m, n, k, dtype)
-                              : time_product(product));
+    product_seconds +=
+        static_cast<double>(count) *
+        (meter ? meter->product_seconds(ta, tb, m, n, k, dtype) : time_product(product));
   }
   bench.ceiling_flops = product_flops / product_seconds;
   bench.product_seconds = plan.flops / bench.ceiling_flops;

@@ -276,7 +276,8 @@ class T5Emitter {
     return drop(scatter(x, stack + ".embedded"), stack + ".dropout", config_.d_model);
   }
 
-  // An operand of products in eight bits, made once for all that read it in a piece of the pipeline.
+  // An operand of products in eight bits, made once for all that read it in a piece of the
+  // pipeline.
   const std::vector<TensorId>& quantized(TensorId x, bool transposed) {
     auto& made = quantized_[{x, program_.units.back().chunk}];
     if (made.empty()) {
@@ -345,9 +346,9 @@ class T5Emitter {
     const TensorId n = norm(x, norm_w, name + ".ff_norm");
     const TensorId h =
         linear(gather(n, length, name + ".ff_norm"), wi, name + ".ff_in");  // [b, s, 2f']
-    TensorId g = b_.emit(name + ".ff_act", OpKind::kActivation,             // [b, s, f']
-                         ActivationAttrs{config_.nonlinearity, config_.gated}, {h},
-                         {kCreate, largest()})[0];
+    TensorId g =
+        b_.emit(name + ".ff_act", OpKind::kActivation,  // [b, s, f']
+                ActivationAttrs{config_.nonlinearity, config_.gated}, {h}, {kCreate, largest()})[0];
     g = drop(g, name + ".ff_dropout", config_.d_ff);
     return project_back(g, wo, x, name + ".ff_out");
   }

@@ -25,8 +25,7 @@ class Builder {
   std::vector<TensorId> emit(std::string name, OpKind kind, Attrs attrs,
                              std::vector<TensorId> inputs, std::vector<TensorId> outputs);
   // The same for an op with one result, which is created.
-  TensorId emit_one(std::string name, OpKind kind, Attrs attrs,
-                    std::vector<TensorId> inputs) {
+  TensorId emit_one(std::string name, OpKind kind, Attrs attrs, std::vector<TensorId> inputs) {
     return emit(std::move(name), kind, std::move(attrs), std::move(inputs), {kCreate}).front();
   }
 

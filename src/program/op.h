@@ -74,10 +74,10 @@ struct NoAttrs {
   void visit(Visit&&) const {}
 };
 
-using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, QuantizeAttrs, MatmulAttrs, AttentionAttrs,
-                           ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs, UpdateScaleAttrs,
-                           AdamWAttrs, AdafactorAttrs, CollectiveAttrs, TransferAttrs,
-                           CachedAttentionAttrs, TopLogitsAttrs>;
+using Attrs = std::variant<NoAttrs, EmbeddingAttrs, RmsNormAttrs, QuantizeAttrs, MatmulAttrs,
+                           AttentionAttrs, ActivationAttrs, DropoutAttrs, LinearCrossEntropyAttrs,
+                           UpdateScaleAttrs, AdamWAttrs, AdafactorAttrs, CollectiveAttrs,
+                           TransferAttrs, CachedAttentionAttrs, TopLogitsAttrs>;
 
 // Ops on one stream run in the order of the program; across streams only `Op::waits` orders them.
 // The pipeline has a stream for each direction of each kind, so that no message waits behind

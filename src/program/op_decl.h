@@ -55,11 +55,12 @@ struct OpDecl {
 
 // Each is defined in the file of its kind under program/ops/.
 extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNormBackwardDecl,
-    kQuantizeDecl, kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl, kActivationBackwardDecl,
-    kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl, kSquaredNormDecl,
-    kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl, kAdafactorRmsDecl,
-    kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCachedAttentionDecl, kTopLogitsDecl, kCopyDecl,
-    kAllReduceDecl, kAllGatherDecl, kReduceScatterDecl, kSendDecl, kRecvDecl;
+    kQuantizeDecl, kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl,
+    kActivationBackwardDecl, kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl,
+    kSquaredNormDecl, kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl,
+    kAdafactorRmsDecl, kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCachedAttentionDecl,
+    kTopLogitsDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl, kReduceScatterDecl, kSendDecl,
+    kRecvDecl;
 
 const OpDecl& declaration(OpKind kind);
 inline std::string_view name_of(OpKind kind) {

@@ -68,10 +68,11 @@ void TrainSection::list(FieldList& fields) {
              at_least(0));
   fields.add("seed", seed, "of initial weights, dropout, data, and how small moments are rounded",
              at_least(0));
-  fields.add("precision", precision,
-             "of working weights and activations; bf16 keeps fp32 master weights; fp8 is bf16 whose "
-             "layers multiply in eight bits",
-             one_of({"fp32", "bf16", "fp8"}));
+  fields.add(
+      "precision", precision,
+      "of working weights and activations; bf16 keeps fp32 master weights; fp8 is bf16 whose "
+      "layers multiply in eight bits",
+      one_of({"fp32", "bf16", "fp8"}));
   fields.add("gradients", gradients, "precision in which gradients are accumulated",
              one_of({"same", "fp32", "bf16"}));
   fields.add("recompute", recompute,

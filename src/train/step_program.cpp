@@ -51,7 +51,8 @@ Status validate_for_fp8(const StepOptions& options) {
   for (const auto& [name, size] : sizes) {
     if (size % quantize::kMultiple != 0) {
       return usage_error(
-          "train.precision = \"fp8\" multiplies matrices whose sides are multiples of {}, and {} is "
+          "train.precision = \"fp8\" multiplies matrices whose sides are multiples of {}, and {} "
+          "is "
           "{}; choose other sizes or \"bf16\"",
           quantize::kMultiple, name, size);
     }

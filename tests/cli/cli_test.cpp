@@ -47,6 +47,9 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   refused("--model tiny --ranks 4 --pp 2 --schedule interleaved --interleave 2 --accumulate 3",
           "2 or 4 would be");
   refused("--model tiny --schedule interleaved", "needs a pipeline");
+  refused("--model tiny --precision fp8 --micro-batch 3 --source 20", "multiples of 16");
+  refused("--model tiny --precision fp8 --machine " QUINTET_SOURCE_DIR "/machines/dgx-a100.toml",
+          "8.9 or later");
   refused("--ranks 8 --zero 3 --set parallel.shard_group=3", "does not divide 8");
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
   EXPECT_EQ(swept.exit_code, 2);

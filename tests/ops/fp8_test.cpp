@@ -1,5 +1,7 @@
-// Products in eight bits: the formats, by search through all their codes; operands made of bf16; and
-// what is multiplied of them.
+// Products in eight bits: the formats, by search through all their codes; operands made of bf16;
+// and what is multiplied of them.
+#include "base/fp8.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/fp8.h"
 #include "tests/ops/op_case.h"
 #include "tests/ops/reference.h"
 
@@ -45,9 +46,9 @@ TYPED_TEST(Fp8Format, IsWhatItsBitsSay) {
     const float value = TypeParam::decode(static_cast<std::uint8_t>(code));
     if (!std::isfinite(value)) continue;
     const int exponent = (code & 0x7f) >> kFraction, fraction = code & ((1 << kFraction) - 1);
-    const double expected = exponent == 0
-                                ? std::ldexp(fraction, 1 - kBias - kFraction)
-                                : std::ldexp((1 << kFraction) + fraction, exponent - kBias - kFraction);
+    const double expected =
+        exponent == 0 ? std::ldexp(fraction, 1 - kBias - kFraction)
+                      : std::ldexp((1 << kFraction) + fraction, exponent - kBias - kFraction);
     EXPECT_EQ(static_cast<double>(value), code < 128 ? expected : -expected) << code;
     EXPECT_EQ(TypeParam::encode(value), code);
     largest = std::max(largest, expected);
@@ -71,8 +72,7 @@ TYPED_TEST(Fp8Format, AUnitJustReachesTheLargest) {
   const double most = std::ldexp(1.75, TypeParam::kLargestExponent);
   for (std::uint32_t bits = 0x1000; bits < 0x7f80; ++bits) {  // below, units end
     const float largest = std::bit_cast<float>(bits << 16);
-    const float unit =
-        fp8_unit(std::bit_cast<std::uint32_t>(largest), TypeParam::kLargestExponent);
+    const float unit = fp8_unit(std::bit_cast<std::uint32_t>(largest), TypeParam::kLargestExponent);
     int exponent = 0;
     ASSERT_EQ(std::frexp(unit, &exponent), 0.5f);
     ASSERT_EQ(unit * fp8_scale(unit), 1.0f);
@@ -89,18 +89,19 @@ INSTANTIATE_TEST_SUITE_P(All, Quantize, ::testing::Values(DType::kE4M3, DType::k
 
 TEST_P(Quantize, RoundsScalesAndTurns) {
   const DType format = GetParam();
-  for (const auto& [rows, cols, size] :
-       {std::tuple<std::int64_t, std::int64_t, double>{16, 16, 1}, {128, 64, 1e-6}, {144, 80, 1e6},
-        {272, 208, 1e-30}, {1040, 528, 3}}) {
+  for (const auto& [rows, cols, size] : {std::tuple<std::int64_t, std::int64_t, double>{16, 16, 1},
+                                         {128, 64, 1e-6},
+                                         {144, 80, 1e6},
+                                         {272, 208, 1e-30},
+                                         {1040, 528, 3}}) {
     HostTensor x = random({rows, cols}, DType::kBF16, 1, size);
     x.at(rows * cols / 3) *= 64;  // one that sets the scale, far out
     const auto expected = with_fp8_type(format, [&]<class F>(F) {
       double largest = 0;
       for (const double value : x.values) largest = std::max(largest, std::abs(value));
       const double unit = std::exp2(std::ceil(std::log2(largest / 1.75)) - F::kLargestExponent);
-      std::vector<HostTensor> out = {{x.shape, format, x.values},
-                                     {{cols, rows}, format, x.values},
-                                     scalar(unit)};
+      std::vector<HostTensor> out = {
+          {x.shape, format, x.values}, {{cols, rows}, format, x.values}, scalar(unit)};
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t c = 0; c < cols; ++c) {
           const double code = nearest<F>(x.at(r * cols + c) / unit);
@@ -109,16 +110,18 @@ TEST_P(Quantize, RoundsScalesAndTurns) {
       }
       return out;
     });
-    const OpCase both{"quantize", OpKind::kQuantize, QuantizeAttrs{format}, {x},
-                      {kMake, kMake, kMake}, {}};
+    const OpCase both{"quantize", OpKind::kQuantize,     QuantizeAttrs{format},
+                      {x},        {kMake, kMake, kMake}, {}};
     expect_op(both, expected, 0);
     OpCase one = both;
     one.outputs = {kMake, kSkip, kMake};
     expect_op(one, {expected[0], none(), expected[2]}, 0);
-    one.inputs = {x, none(), integers({quantize::kSlots}, std::vector<double>(quantize::kSlots, 0))};
+    one.inputs = {x, none(),
+                  integers({quantize::kSlots}, std::vector<double>(quantize::kSlots, 0))};
     double largest = 0;
     for (const double value : x.values) largest = std::max(largest, std::abs(value));
-    one.inputs[quantize::kLargest].at(200) = std::bit_cast<std::int32_t>(static_cast<float>(largest));
+    one.inputs[quantize::kLargest].at(200) =
+        std::bit_cast<std::int32_t>(static_cast<float>(largest));
     expect_op(one, {expected[0], none(), expected[2]}, 0);
     one.inputs = {x};
     one.outputs = {kSkip, kMake};
@@ -129,8 +132,8 @@ TEST_P(Quantize, RoundsScalesAndTurns) {
 
 TEST_P(Quantize, ZerosAndWhatIsNotFinite) {
   HostTensor x = random({32, 48}, DType::kBF16, 1, 0);
-  const OpCase c{"quantize", OpKind::kQuantize, QuantizeAttrs{GetParam()}, {x},
-                 {kMake, kMake, kMake}, {}};
+  const OpCase c{"quantize", OpKind::kQuantize,     QuantizeAttrs{GetParam()},
+                 {x},        {kMake, kMake, kMake}, {}};
   for (const HostTensor& out : {run_op(c)[0], run_op(c)[1]})
     for (const double value : out.values) EXPECT_EQ(value, 0);
   for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
@@ -167,13 +170,18 @@ TEST(Largest, IsThatOfTheResult) {
     }
   };
   constexpr DType kType = DType::kBF16;
-  for (const auto& [rows, d] : {std::pair<std::int64_t, std::int64_t>{48, 32}, {1, 7}, {300, 768}, {260, 2048}}) {
+  for (const auto& [rows, d] :
+       {std::pair<std::int64_t, std::int64_t>{48, 32}, {1, 7}, {300, 768}, {260, 2048}}) {
     const HostTensor x = random({rows, d}, kType, 1), w = random({d}, kType, 2),
                      dy = random({rows, d}, kType, 3, 1e-4), rstd = random({rows}, DType::kF32, 4);
     check({"rms_norm", OpKind::kRmsNorm, RmsNormAttrs{}, {x, w}, {kMake, kMake}, {}},
           rms_norm::kLargest);
-    check({"rms_norm_backward", OpKind::kRmsNormBackward, RmsNormAttrs{},
-           {dy, x, w, rstd, none(), none()}, {kMake, kMake}, {}},
+    check({"rms_norm_backward",
+           OpKind::kRmsNormBackward,
+           RmsNormAttrs{},
+           {dy, x, w, rstd, none(), none()},
+           {kMake, kMake},
+           {}},
           rms_norm_backward::kLargest);
     const HostTensor h = random({rows, 2 * d}, kType, 5);
     const ActivationAttrs gated{Nonlinearity::kGeluTanh, true};
@@ -187,7 +195,8 @@ TEST(Largest, IsThatOfTheResult) {
 constexpr double kSumTolerance = kTestDevice == Device::kCuda ? 1e-3 : 1e-5;
 
 TEST(Fp8Matmul, MultipliesCodesAndUnits) {
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{16, 16, 16}, {48, 80, 32}, {272, 144, 208}}) {
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{16, 16, 16}, {48, 80, 32}, {272, 144, 208}}) {
     for (const auto& [format_a, format_b] :
          {std::pair{DType::kE4M3, DType::kE4M3}, {DType::kE5M2, DType::kE4M3}}) {
       const HostTensor a = random({m, k}, format_a, 1, 20), b = random({n, k}, format_b, 2, 20);

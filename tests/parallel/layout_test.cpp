@@ -222,10 +222,7 @@ TEST_P(LayoutTest, TrainsLikeARankAlone) {
   // gradient's size, so that an element whose sign is in doubt counts as much as any.
   const bool coded = std::string(c.moments) == "8bit";
   const double loss_bound = c.fp8 ? 1e-2 : c.dtype == DType::kF32 ? 1e-5 : 2e-3;
-  const double weight_bound = c.fp8                       ? 8e-2
-                              : c.dtype == DType::kBF16 ? 2e-2
-                              : coded                   ? 1e-3
-                                                        : 1e-4;
+  const double weight_bound = c.fp8 ? 8e-2 : c.dtype == DType::kBF16 ? 2e-2 : coded ? 1e-3 : 1e-4;
   for (int step = 0; step < kSteps; ++step) {
     const auto s = static_cast<std::size_t>(step);
     EXPECT_NEAR(got.losses[s], want.losses[s], loss_bound * want.losses[s]) << "step " << step + 1;
@@ -488,7 +485,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{.ranks = 2, .zero = 0, .dtype = DType::kBF16, .fp8 = true},
         Case{.ranks = 4, .zero = 3, .dtype = DType::kBF16, .fp8 = true},
-        Case{.ranks = 2, .zero = 1, .accumulate = 2, .recompute = kFull, .dtype = DType::kBF16, .fp8 = true},
+        Case{.ranks = 2,
+             .zero = 1,
+             .accumulate = 2,
+             .recompute = kFull,
+             .dtype = DType::kBF16,
+             .fp8 = true},
         Case{.ranks = 2, .tp = 2, .recompute = kSel, .dtype = DType::kBF16, .fp8 = true},
         Case{.ranks = 2, .pp = 2, .accumulate = 4, .dtype = DType::kBF16, .fp8 = true},
         Case{.ranks = 2,

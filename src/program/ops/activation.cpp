@@ -20,11 +20,11 @@ const OpDecl kActivationDecl = {
     .vjp =
         [](VjpContext& c) {
           const TensorId largest = c.out(activation::kLargest) == kNone ? kNone : kCreate;
-          c.contribute(activation::kH,
-                       c.builder.emit(c.grad_name(activation::kH), OpKind::kActivationBackward,
-                                      c.forward.attrs,
-                                      {c.d_out(activation::kY), c.in(activation::kH)},
-                                      {kCreate, largest})[0]);
+          c.contribute(
+              activation::kH,
+              c.builder.emit(c.grad_name(activation::kH), OpKind::kActivationBackward,
+                             c.forward.attrs, {c.d_out(activation::kY), c.in(activation::kH)},
+                             {kCreate, largest})[0]);
         },
     .redo = Redo::kCheap,
 };

@@ -47,10 +47,6 @@ class MomentWords {
   constexpr MomentWords(const MomentPlace& place, std::int64_t step)
       : seed_(place.seed), stream_(place.stream(step)) {}
 
-  // Of a multiple of four and its neighbours.
-  constexpr std::array<std::uint32_t, 4> four(std::int64_t element) const {
-    return philox(seed_, stream_, static_cast<std::uint64_t>(element) >> 2);
-  }
   constexpr std::uint32_t at(std::int64_t element) {
     const auto e = static_cast<std::uint64_t>(element);
     if ((e >> 2) != block_) words_ = philox(seed_, stream_, block_ = e >> 2);

@@ -28,9 +28,9 @@ void vjp_in_fp8(VjpContext& c) {
   const Program& program = c.builder.program();
   const Op x = *program.producer(c.in(kA)), w = *program.producer(c.in(kB));
   const TensorId dy = c.d_out(kC), weight = w.inputs[quantize::kX];
-  const auto d = c.builder.emit(program.tensor(dy).name, OpKind::kQuantize,
-                                QuantizeAttrs{kGradientFormat},
-                                {dy, kNone, largest_of(program, dy, c.forward.tag.unit)}, {kCreate, kCreate, kCreate});
+  const auto d = c.builder.emit(
+      program.tensor(dy).name, OpKind::kQuantize, QuantizeAttrs{kGradientFormat},
+      {dy, kNone, largest_of(program, dy, c.forward.tag.unit)}, {kCreate, kCreate, kCreate});
   const TensorId d_weight = program.tensor(weight).grad;
   QT_CHECK(d_weight != kNone, "{} has no gradient tensor", program.tensor(weight).name);
   const MatmulAttrs along_rows{.transpose_a = false, .transpose_b = true};

@@ -12,7 +12,8 @@
 
 namespace quintet {
 
-// Of the backward's gradients. Three bits of fraction tell more than two octaves more of range.
+// Of the backward's gradients. Each tensor has a scale of its own, so the range of e4m3 is enough,
+// and it has one bit of fraction more than e5m2.
 inline constexpr DType kGradientFormat = DType::kE4M3;
 
 struct QuantizeAttrs {

@@ -13,7 +13,8 @@ const OpDecl kRmsNormDecl = {
       const Tensor &x = v.in(rms_norm::kX), &weight = v.in(rms_norm::kWeight);
       QT_CHECK(weight.shape == Shape{x.shape.cols()}, "x {}, weight {}", x.shape.str(),
                weight.shape.str());
-      return {{"", x.shape, x.dtype}, {"rstd", x.shape.leading(), DType::kF32},
+      return {{"", x.shape, x.dtype},
+              {"rstd", x.shape.leading(), DType::kF32},
               {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .vjp =
@@ -40,7 +41,8 @@ const OpDecl kRmsNormBackwardDecl = {
       const DType grad_dtype = v.has_out(rms_norm_backward::kDWeight)
                                    ? v.out(rms_norm_backward::kDWeight).dtype
                                    : x.dtype;
-      return {{"", x.shape, x.dtype}, {"weight", Shape{x.shape.cols()}, grad_dtype},
+      return {{"", x.shape, x.dtype},
+              {"weight", Shape{x.shape.cols()}, grad_dtype},
               {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .in_place = {{{rms_norm_backward::kDx, rms_norm_backward::kAddend},

@@ -81,19 +81,17 @@ void dispatch(const OpContext& op, DType dtype, const Body& body) {
 }  // namespace
 
 void activation(const OpContext& op) {
-  dispatch(op, op.in(activation::kH).dtype,
-           [&]<class T, class F, bool kGated>() {
-             forward<T, F, kGated>(op);
-             leave_largest<T>(op, activation::kY, activation::kLargest);
-           });
+  dispatch(op, op.in(activation::kH).dtype, [&]<class T, class F, bool kGated>() {
+    forward<T, F, kGated>(op);
+    leave_largest<T>(op, activation::kY, activation::kLargest);
+  });
 }
 
 void activation_backward(const OpContext& op) {
-  dispatch(op, op.in(activation_backward::kH).dtype,
-           [&]<class T, class F, bool kGated>() {
-             backward<T, F, kGated>(op);
-             leave_largest<T>(op, activation_backward::kDh, activation_backward::kLargest);
-           });
+  dispatch(op, op.in(activation_backward::kH).dtype, [&]<class T, class F, bool kGated>() {
+    backward<T, F, kGated>(op);
+    leave_largest<T>(op, activation_backward::kDh, activation_backward::kLargest);
+  });
 }
 
 }  // namespace quintet::cpu

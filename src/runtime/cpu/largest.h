@@ -1,4 +1,5 @@
-// The largest magnitude of a tensor, beside it for the op that will round it (program/ops/quantize.h).
+// The largest magnitude of a tensor, beside it for the op that will round it
+// (program/ops/quantize.h).
 #pragma once
 
 #include <algorithm>

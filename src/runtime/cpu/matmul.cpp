@@ -55,7 +55,8 @@ void widened(const OpContext& op, const Problem& p) {
   const auto* addend = op.in_data<C>(matmul::kAddend);
   auto* c = op.out_data<C>(matmul::kC);
   // Powers of two: it does not matter when they are multiplied with.
-  const auto *unit_a = op.in_data<float>(matmul::kUnitA), *unit_b = op.in_data<float>(matmul::kUnitB);
+  const auto *unit_a = op.in_data<float>(matmul::kUnitA),
+             *unit_b = op.in_data<float>(matmul::kUnitB);
   const float unit = unit_a == nullptr ? 1.0f : *unit_a * *unit_b;
   const auto tile = matmul::WidenTile::of(p.m, p.n, p.k);
   float* a_rows = op.scratch();               // [tile.m, k]

@@ -128,8 +128,7 @@ void activation(const OpContext& op) {
   const Shape& shape = op.out(activation::kY).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
   QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
-  const Largest largest(
-      empty_slots(op, activation::kLargest, op.in(activation::kH).dtype));
+  const Largest largest(empty_slots(op, activation::kLargest, op.in(activation::kH).dtype));
   dispatch(
       op.attrs<ActivationAttrs>(), op.in(activation::kH).dtype, f % 8 == 0, f % 4 == 0,
       [&]<class T, int N, template <class> class F, bool kGated>() {

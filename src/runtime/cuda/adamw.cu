@@ -3,6 +3,7 @@
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/master.cuh"
 #include "runtime/cuda/moments.cuh"
+#include "runtime/cuda/philox.cuh"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {
@@ -28,8 +29,10 @@ __device__ Factors factors_of(const AdamWAttrs& attrs, const Inputs& in) {
           static_cast<float>(1 / sqrt(correction2)), 1 - *in.rate * attrs.weight_decay};
 }
 
-// From gradients, weights and moments to new weights and moments.
-template <int N>
+// From gradients, weights and moments to new weights and moments. kQuick: with the hardware's root
+// and quotient, whose errors are lost in what small moments are rounded by, where instructions are
+// what the kernel waits for.
+template <int N, bool kQuick = false>
 __device__ __forceinline__ void advance(const AdamWAttrs& attrs, const Factors& f, float scale,
                                         float (&g)[N], float (&w)[N], float (&m1)[N],
                                         float (&v1)[N]) {
@@ -38,8 +41,15 @@ __device__ __forceinline__ void advance(const AdamWAttrs& attrs, const Factors& 
     g[j] *= scale;
     m1[j] = attrs.beta1 * m1[j] + (1 - attrs.beta1) * g[j];
     v1[j] = attrs.beta2 * v1[j] + (1 - attrs.beta2) * g[j] * g[j];
-    const float denominator = sqrtf(v1[j]) * f.inverse_root2 + attrs.epsilon;
-    w[j] = w[j] * f.keep - f.step_size * m1[j] / denominator;
+    if constexpr (kQuick) {
+      float root;
+      asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(v1[j]));
+      const float denominator = root * f.inverse_root2 + attrs.epsilon;
+      w[j] = w[j] * f.keep - __fdividef(f.step_size * m1[j], denominator);
+    } else {
+      const float denominator = sqrtf(v1[j]) * f.inverse_root2 + attrs.epsilon;
+      w[j] = w[j] * f.keep - f.step_size * m1[j] / denominator;
+    }
   }
 }
 
@@ -102,21 +112,24 @@ __device__ __forceinline__ void update_block(const AdamWAttrs& attrs, const Fact
 #pragma unroll(kUnrolled)
   for (int pack = 0; pack < kPacks; ++pack) {
     if (!has(pack)) continue;
-    advance<N>(attrs, f, scale, g[pack], w[pack], m[pack], v[pack]);
+    advance<N, true>(attrs, f, scale, g[pack], w[pack], m[pack], v[pack]);
     master.store<N>(at(pack), w[pack]);
     ema.add<N>(at(pack), w[pack]);
   }
   const auto new_scales = moments.new_scales(block, m, v);
-  MomentWords words(attrs.place, step);
+  MomentWords words(attrs.place, step);  // one by one
 #pragma unroll(kUnrolled)
   for (int pack = 0; pack < kPacks; ++pack) {
     if (!has(pack)) continue;
     const std::int64_t i = at(pack);
     std::uint32_t random[N];
     if constexpr (N == 4) {
-      const auto drawn = words.four(attrs.place.element(i));
-#pragma unroll
-      for (int j = 0; j < N; ++j) random[j] = drawn[j];
+      const uint4 four = philox_words(attrs.place.seed, attrs.place.stream(step),
+                                      static_cast<std::uint64_t>(attrs.place.element(i)) >> 2);
+      random[0] = four.x;
+      random[1] = four.y;
+      random[2] = four.z;
+      random[3] = four.w;
     } else {
       random[0] = words.at(attrs.place.element(i));
     }
@@ -149,11 +162,11 @@ __global__ void __launch_bounds__(256)
 template <class G, class Moments>
 void launch_blocks(const OpContext& op, const Inputs& in, const G* grad, const Master& master,
                    const Ema& ema, const Moments& moments, std::int64_t count) {
-  const bool wide = is_wide(grad) && moments.is_wide() && is_wide(ema.mean) &&
-                    master.is_wide() && op.attrs<AdamWAttrs>().place.in_fours();
+  const bool wide = is_wide(grad) && moments.is_wide() && is_wide(ema.mean) && master.is_wide() &&
+                    op.attrs<AdamWAttrs>().place.in_fours();
   // No more blocks than run at the same time: each begins with two powers in double.
-  const auto grid = static_cast<unsigned>(
-      std::min(ceil_div(moment_blocks(count) * 32, 256), std::int64_t{op.device().multiprocessors} * 4));
+  const auto grid = static_cast<unsigned>(std::min(ceil_div(moment_blocks(count) * 32, 256),
+                                                   std::int64_t{op.device().multiprocessors} * 4));
   const auto kernel =
       wide ? adamw_blocks_kernel<4, G, Moments> : adamw_blocks_kernel<1, G, Moments>;
   kernel<<<grid, 256, 0, op.stream()>>>(op.attrs<AdamWAttrs>(), in, grad, master, ema, moments,

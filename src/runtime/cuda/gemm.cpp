@@ -155,11 +155,11 @@ void Gemm::run(const Product& product, const Operands& operands, cudaStream_t st
 Gemm::Plan& Gemm::plan_for(const Product& p, const Operands& o, cudaStream_t stream) {
   const std::string operands =
       p.a == p.b ? std::string(name_of(p.a)) : fmt::format("{}+{}", name_of(p.a), name_of(p.b));
-  const std::string key = fmt::format(
-      "{}{}:{}x{}x{}:{}-{}:{},{},{}:{}{}:{},{},{},{}", p.ta ? 't' : 'n', p.tb ? 't' : 'n', p.m, p.n,
-      p.k, operands, name_of(p.out), p.lda, p.ldb, p.ldc, o.addend == nullptr ? 0 : 1,
-      o.addend == o.c ? 1 : 0, alignment_of(o.a, p.a), alignment_of(o.b, p.b),
-      alignment_of(o.addend, p.out), alignment_of(o.c, p.out));
+  const std::string key =
+      fmt::format("{}{}:{}x{}x{}:{}-{}:{},{},{}:{}{}:{},{},{},{}", p.ta ? 't' : 'n',
+                  p.tb ? 't' : 'n', p.m, p.n, p.k, operands, name_of(p.out), p.lda, p.ldb, p.ldc,
+                  o.addend == nullptr ? 0 : 1, o.addend == o.c ? 1 : 0, alignment_of(o.a, p.a),
+                  alignment_of(o.b, p.b), alignment_of(o.addend, p.out), alignment_of(o.c, p.out));
   auto& plan = plans_[key];
   if (plan == nullptr) {
     plan = std::make_unique<Plan>(p);

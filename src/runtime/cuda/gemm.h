@@ -31,7 +31,7 @@ struct Operands {
   const void* addend = nullptr;  // null: none; may be c itself; its rows have C's stride
   void* c = nullptr;
   float alpha = 1;
-  void* workspace = nullptr;  // matmul::kDeviceWorkspace bytes
+  void* workspace = nullptr;                         // matmul::kDeviceWorkspace bytes
   const float *unit_a = nullptr, *unit_b = nullptr;  // on the device
 };
 

@@ -45,8 +45,8 @@ class Largest {
 
   __device__ __forceinline__ void say() const {
     if (slots_ == nullptr) return;
-    const std::uint32_t most =
-        __reduce_max_sync(0xffffffffu, max(most_ >> 16, most_ & 0xffffu)) << 16;
+    const std::uint32_t most = __reduce_max_sync(0xffffffffu, max(most_ >> 16, most_ & 0xffffu))
+                               << 16;
     if (threadIdx.x % 32 == 0) atomicMax(slots_ + blockIdx.x % quantize::kSlots, most);
   }
 

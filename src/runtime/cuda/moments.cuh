@@ -42,6 +42,14 @@ struct HalfMoments {
   }
 };
 
+// MomentCode::value without a conversion: a code's bits, in a float32's place, are what they stand
+// for up to a power of two, below the normal numbers, too.
+template <int kBits>
+__device__ __forceinline__ float value_of_code(std::uint32_t code) {
+  constexpr int kOffset = 126 - (MomentCode<kBits>::kOctaves - 2);
+  return __uint_as_float(code << 20) * __uint_as_float((127u + kOffset) << 23);
+}
+
 struct CodedMoments {
   std::uint8_t *m, *v;
   float *m_scales, *v_scales;
@@ -91,8 +99,10 @@ struct CodedMoments {
     const Pack<std::uint8_t, N> m_pack = load_pack<N>(m + i), v_pack = load_pack<N>(v + i);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      m1[j] = FirstMoment::value(m_pack.v[j], scale.m);
-      v1[j] = SecondMoment::value(v_pack.v[j], scale.v);
+      const std::uint32_t code = m_pack.v[j];
+      const float magnitude = value_of_code<7>(code & 0x7fu) * scale.m;
+      m1[j] = __uint_as_float(__float_as_uint(magnitude) | (code & 0x80u) << 24);
+      v1[j] = value_of_code<8>(v_pack.v[j]) * scale.v;
     }
   }
   template <int N>

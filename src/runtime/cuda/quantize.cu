@@ -1,7 +1,6 @@
-#include "program/ops/quantize.h"
-
 #include <cuda_fp8.h>
 
+#include "program/ops/quantize.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/largest.cuh"
@@ -59,8 +58,7 @@ __device__ __forceinline__ void turn(const std::uint32_t (&row)[4], std::uint32_
 template <class F>
 __device__ __forceinline__ std::uint32_t codes_of(std::uint32_t low, std::uint32_t high,
                                                   float scale) {
-  constexpr __nv_fp8_interpretation_t kFormat =
-      std::is_same_v<F, e4m3> ? __NV_E4M3 : __NV_E5M2;
+  constexpr __nv_fp8_interpretation_t kFormat = std::is_same_v<F, e4m3> ? __NV_E4M3 : __NV_E5M2;
   const auto pair = [&](std::uint32_t two) {
     const float2 values{__uint_as_float(two << 16) * scale,
                         __uint_as_float(two & 0xffff0000u) * scale};
@@ -72,9 +70,8 @@ __device__ __forceinline__ std::uint32_t codes_of(std::uint32_t low, std::uint32
 template <class F>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const dbf16* x, const std::uint32_t* largest, const float* known,
-                    std::uint8_t* codes,
-                    std::uint8_t* transposed, float* unit_out, std::int64_t rows,
-                    std::int64_t cols) {
+                    std::uint8_t* codes, std::uint8_t* transposed, float* unit_out,
+                    std::int64_t rows, std::int64_t cols) {
   static_assert(quantize::kSlots == kThreads);
   constexpr int kStride = kTileRows / 4 + 1;  // words of a column, and one against bank conflicts
   __shared__ std::uint32_t turned[kTileCols * kStride], of_warp[kThreads / 32];
@@ -97,7 +94,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t across = (cols + kTileCols - 1) / kTileCols;
   const std::int64_t tiles = across * ((rows + kTileRows - 1) / kTileRows);
   const int eight = threadIdx.x % 8 * 8, four = threadIdx.x / 8;
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  // From the end on: what was written or looked at last is still in the cache, and what the product
+  // begins with will be.
+  for (std::int64_t tile = tiles - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
     const std::int64_t row0 = tile / across * kTileRows, col0 = tile % across * kTileCols;
     const std::int64_t row = row0 + 4 * four, col = col0 + eight;
     if (row < rows && col < cols) {
@@ -160,10 +159,11 @@ void quantize(const OpContext& op) {
   const auto grid = static_cast<unsigned>(
       std::min<std::int64_t>(tiles, std::int64_t{op.device().multiprocessors} * 8 * 4));
   with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-    quantize_kernel<F><<<grid, kThreads, 0, op.stream()>>>(
-        op.in_data<dbf16>(quantize::kX), largest, known, op.out_data<std::uint8_t>(quantize::kCodes),
-        op.out_data<std::uint8_t>(quantize::kTransposed), op.out_data<float>(quantize::kUnit), rows,
-        cols);
+    quantize_kernel<F>
+        <<<grid, kThreads, 0, op.stream()>>>(op.in_data<dbf16>(quantize::kX), largest, known,
+                                             op.out_data<std::uint8_t>(quantize::kCodes),
+                                             op.out_data<std::uint8_t>(quantize::kTransposed),
+                                             op.out_data<float>(quantize::kUnit), rows, cols);
     QT_LAUNCHED();
   });
 }
