@@ -104,6 +104,7 @@ decltype(auto) with_float_type(DType dtype, Body&& body) {
   return dtype == DType::kF32 ? body(float{}) : body(bf16{});
 }
 
+// The same for codes of eight bits.
 template <class Body>
 decltype(auto) with_fp8_type(DType dtype, Body&& body) {
   QT_CHECK(is_fp8(dtype), "expected eight-bit floats, got {}", name_of(dtype));

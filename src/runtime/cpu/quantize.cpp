@@ -1,19 +1,12 @@
 #include "program/ops/quantize.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/parallel_for.h"
 #include "runtime/cpu/kernel.h"
 #include "runtime/cpu/largest.h"
 
 namespace quintet::cpu {
-namespace {
-
-// Rows of a tile, which are columns of the transposed one.
-constexpr std::int64_t kTile = 64;
-
-}  // namespace
 
 void quantize(const OpContext& op) {
   const Shape& shape = op.in(quantize::kX).shape;
@@ -33,9 +26,8 @@ void quantize(const OpContext& op) {
                                : fp8_unit(largest(), F::kLargestExponent);
       const float scale = fp8_scale(unit);
       if (!known) *op.out_data<float>(quantize::kUnit) = unit;
-      const std::int64_t tiles = (rows + kTile - 1) / kTile;
-      parallel_for(tiles, row_grain(kTile * cols), [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t r = begin * kTile; r < std::min(end * kTile, rows); ++r) {
+      parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t r = begin; r < end; ++r) {
           for (std::int64_t c = 0; c < cols; ++c) {
             const F code(static_cast<float>(x[r * cols + c]) * scale);
             if (codes != nullptr) codes[r * cols + c] = code;
