@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 namespace quintet {
 namespace {
 
@@ -48,7 +50,15 @@ Result<FolderDatabase> FolderDatabase::open(const Path& folder, const Kind& kind
   const Path lock_file = folder / "lock";
   const int lock = ::open(lock_file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock < 0) return io_error("{}: {}", lock_file.string(), std::strerror(errno));
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+  // A process that was killed can have forked a moment before: the child has the lock, too, until
+  // it has been on a core and noticed. That takes a while on a busy machine.
+  constexpr double kPatience = 2;
+  const double began = now();
+  while (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK && now() - began < kPatience) {
+      ::usleep(2000);
+      continue;
+    }
     ::close(lock);
     return usage_error("{}: another process is running this {}", folder.string(), kind.name);
   }

@@ -54,6 +54,21 @@ bool drain(int first, std::string& first_text, int second, std::string& second_t
   return true;
 }
 
+// Whether a process still has a thread that is not a zombie: the last of them closes its files.
+bool holds_files(pid_t process) {
+  std::error_code none;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", process), none)) {
+    std::ifstream file(thread.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    const std::size_t name_ends = line.rfind(')');  // "12 (its name) R ..."
+    const bool has_state = name_ends != std::string::npos && name_ends + 2 < line.size();
+    if (has_state && line[name_ends + 2] != 'Z' && line[name_ends + 2] != 'X') return true;
+  }
+  return false;
+}
+
 constexpr const char* kMark = "QUINTET_RUN_MARK";
 
 std::vector<char*> argv_of(const std::vector<std::string>& line) {
@@ -73,10 +88,10 @@ Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
     ::setpgid(0, 0);
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);  // before it can come: our own handler would swallow it
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(143);  // already gone
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
     if (!supervision.mark.empty()) ::setenv(kMark, supervision.mark.c_str(), 1);
     if (!supervision.outcome.empty()) ::setenv(kOutcomeVariable, supervision.outcome.c_str(), 1);
     ::dup2(log, STDOUT_FILENO);
@@ -116,14 +131,24 @@ void end_marked(const std::string& mark) {
 
 void end_processes_with(const std::string& name_of_it, const std::string& value) {
   const std::string wanted = fmt::format("{}={}", name_of_it, value);
+  std::vector<pid_t> killed;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream file(entry.path() / "environ", std::ios::binary);
     for (std::string variable; std::getline(file, variable, '\0');) {
-      if (variable == wanted) ::kill(std::stoi(name), SIGKILL);
+      if (variable != wanted) continue;
+      killed.push_back(std::stoi(name));
+      ::kill(killed.back(), SIGKILL);
     }
+  }
+  // A killed process keeps its files and their locks until it has been on a core once more, which
+  // takes a while on a busy machine. Who is stuck in the kernel for longer is not waited for.
+  constexpr double kLongest = 10;
+  const double began = now();
+  for (const pid_t process : killed) {
+    while (holds_files(process) && now() - began < kLongest) ::usleep(1000);
   }
 }
 

@@ -33,7 +33,8 @@ Result<CommandEnded> run_supervised(const std::vector<std::string>& line,
                                     const Supervision& supervision);
 // Kills processes that a supervised command with this mark, or what it started, left behind.
 void end_marked(const std::string& mark);
-// Kills the processes of this machine whose environment has this variable at this value.
+// Kills the processes of this machine whose environment has this variable at this value, and waits
+// until they have let go of their files.
 void end_processes_with(const std::string& variable, const std::string& value);
 
 // The path of this program.

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "train/checkpoint.h"
@@ -80,7 +81,16 @@ Result<RunLock> RunLock::take(const Path& folder) {
   RunLock lock(path, file, false);
   const auto contents = read_file(path);
   const std::string by = contents.ok() ? contents.value() : "";
-  if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+  // A run that was killed keeps its lock until it has been on a core once more, and who restarts it
+  // can be faster than that on a busy machine.
+  constexpr double kPatience = 2;
+  const double began = now();
+  bool free = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  while (!free && errno == EWOULDBLOCK && now() - began < kPatience) {
+    ::usleep(2000);
+    free = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  }
+  if (!free) {
     if (errno == EWOULDBLOCK) return held(path, by);
     // No locks here. A file that names a living process is one.
     char host[256] = {};

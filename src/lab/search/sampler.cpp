@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "lab/search/gp.h"
 #include "lab/search/sobol.h"
 #include "lab/search/tpe.h"
 
@@ -28,13 +29,16 @@ std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& 
                                 std::int64_t trial, std::span<const TriedSettings> past) {
   PhiloxSequence random(options.seed,
                         stream_of("search.trial") + static_cast<std::uint64_t>(trial));
-  const bool models = options.kind == "tpe" && trial >= options.startup;
-  if (models) {
-    for (const Settings& settings : tpe_candidates(space, past, random)) {
-      if (!was_tried(settings, past)) return settings;
-    }
+  std::vector<Settings> candidates;
+  if (trial >= options.startup) {
+    if (options.kind == "tpe") candidates = tpe_candidates(space, past, random);
+    if (options.kind == "gp") candidates = gp_candidates(space, past, random);
   }
-  const bool even = options.kind != "random" && !models && space.size() <= kSobolDimensions;
+  for (const Settings& settings : candidates) {
+    if (!was_tried(settings, past)) return settings;
+  }
+  const bool even =
+      options.kind != "random" && candidates.empty() && space.size() <= kSobolDimensions;
   for (std::int64_t attempt = 0; attempt < kAttempts; ++attempt) {
     // Later attempts are so far along the sequence that no trial's first one is there.
     const auto index = static_cast<std::uint32_t>(trial + (attempt << 20));

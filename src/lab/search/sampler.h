@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lab/search/space.h"
 
@@ -16,12 +17,13 @@ struct TriedSettings {
   Settings settings;
   std::int64_t rung = -1;  // the highest that it finished; -1: none yet
   double loss = 0;         // there; infinite: it could not be finished, and is worse than any
+  std::vector<double> earlier = {};  // losses at the rungs before that one
 };
 
 struct SamplerOptions {
-  std::string kind = "tpe";  // random, sobol, tpe
+  std::string kind = "gp";  // random, sobol, tpe, gp
   std::uint64_t seed = 1;
-  // tpe: trials before it models anything, which are Sobol's.
+  // tpe, gp: trials before it models anything, which are Sobol's.
   std::int64_t startup = 10;
 };
 

@@ -395,11 +395,14 @@ void SearchSection::list(FieldList& fields) {
              "what is to be small: the loss on other text, the training loss over the last tenth "
              "of a budget, or the time of a step, simulated for [place] machine",
              one_of({"validation_loss", "loss", "step_seconds"}));
-  fields.add("sampler", sampler, "how settings are chosen", one_of({"random", "sobol", "tpe"}));
+  fields.add(
+      "sampler", sampler,
+      "how settings are chosen: by a Gaussian process, by Parzen estimators, evenly, or at random",
+      one_of({"gp", "tpe", "sobol", "random"}));
   fields.add("trials", trials, "settings that are tried (on the ladder's first model)",
              between(1, 1000000));
   fields.add("seed", seed, "of the sampler", at_least(0));
-  fields.add("startup", startup, "tpe: trials of Sobol's before the first that is modelled",
+  fields.add("startup", startup, "gp, tpe: trials of Sobol's before the first that is modelled",
              between(2, 1000000));
   fields.add("parallel", parallel,
              "trials at a time, where memory allows; 0: as many as there are cores for them",

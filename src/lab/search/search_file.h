@@ -18,7 +18,7 @@ namespace quintet {
 struct SearchSection {
   std::string name, question;
   std::string objective = "validation_loss";
-  std::string sampler = "tpe";
+  std::string sampler = "gp";
   std::int64_t trials = 32, seed = 1, startup = 10, parallel = 1, validation_sequences = 256;
   void list(FieldList& fields);
 };

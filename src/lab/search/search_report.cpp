@@ -420,6 +420,12 @@ void add_how(const SearchData& data, Page& page) {
                 "Settings: the first {} trials are a Sobol sequence, then a tree-structured "
                 "Parzen estimator over whole settings; running trials count as bad ones.",
                 search.search.startup)
+      : search.search.sampler == "gp"
+          ? fmt::format(
+                "Settings: the first {} trials are a Sobol sequence, then what a Gaussian process "
+                "expects to improve the most; trials that were stopped count by what their rung "
+                "lets expect of the end.",
+                search.search.startup)
           : fmt::format("Settings: {}.", search.search.sampler));
   if (search.simulated()) {
     items.push_back(fmt::format("Step times are simulated for {} on {} ranks; nothing ran.",

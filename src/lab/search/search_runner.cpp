@@ -148,9 +148,12 @@ class SearchRunner {
           queue_.pop_front();
           continue;
         }
+        // Decisions rest on results: until there is a new one, the same would come out.
+        if (waits_) break;
         const SearchDecision decision = decide(search_, trials_, threads_);
         done = decision.kind == SearchDecision::Kind::kDone;
-        if (done || decision.kind == SearchDecision::Kind::kWait) break;
+        waits_ = decision.kind == SearchDecision::Kind::kWait;
+        if (done || waits_) break;
         QT_TRY(carry_out(decision));
       }
       if (done && flights_.empty() && queue_.empty()) return {};
@@ -200,6 +203,7 @@ class SearchRunner {
         continue;
       }
       QT_TRY(journal_.finished(trial(flight.job.trial), outcome.result, outcome.exit));
+      waits_ = false;
       report(trial(flight.job.trial));
       failures_ = outcome.result.status == "failed" ? failures_ + 1 : 0;
       if (failures_ >= kMostFailures) {
@@ -256,6 +260,7 @@ class SearchRunner {
   std::deque<SearchJob> queue_;
   std::vector<SearchFlight> flights_;
   std::atomic<bool> stop_ = false;
+  bool waits_ = false;  // for a result, to decide anything
   std::int64_t memory_ = 0, failures_ = 0;
   double steps_at_start_ = 0;
   const double began_ = now();

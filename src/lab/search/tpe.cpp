@@ -5,24 +5,12 @@
 #include <numeric>
 #include <tuple>
 
+#include "lab/search/normal.h"
+
 namespace quintet {
 namespace {
 
 constexpr std::size_t kCandidates = 48;
-
-double normal_below(double x) {
-  return 0.5 * std::erfc(-x / std::sqrt(2.0));
-}
-
-// The inverse of normal_below by bisection: no table to get wrong, and nothing here is hot.
-double normal_quantile(double probability) {
-  double low = -9, high = 9;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (normal_below(middle) < probability ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
 
 // A sum of products of kernels, one product for each trial, and a flat one.
 class ParzenDensity {
@@ -100,8 +88,7 @@ class ParzenDensity {
       return std::max(share / (cell.high - cell.low) / whole, 1e-300);
     }
     const double off = (cell.low - middle) / width_;
-    constexpr double kRootOfTwoPi = 2.5066282746310002;
-    return std::max(std::exp(-off * off / 2) / (kRootOfTwoPi * width_) / whole, 1e-300);
+    return std::max(normal_density(off) / width_ / whole, 1e-300);
   }
 
   const SearchSpace& space_;

@@ -51,6 +51,8 @@ std::vector<TriedSettings> observations_of(std::span<const Trial> trials, std::i
       one.loss = std::numeric_limits<double>::infinity();
     } else if (one.rung >= 0) {
       one.loss = trial.value_at(one.rung);
+      for (std::int64_t rung = 0; rung < one.rung; ++rung)
+        one.earlier.push_back(trial.value_at(rung));
     }
     all.push_back(std::move(one));
   }

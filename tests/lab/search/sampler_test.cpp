@@ -1,5 +1,5 @@
-// Where trials are put: Sobol's sequence against known points, ranges, and the Parzen estimator on
-// functions whose best is known.
+// Where trials are put: Sobol's sequence against known points, ranges, and the Parzen estimator and
+// the Gaussian process on functions whose best is known.
 #include "lab/search/sampler.h"
 
 #include <cmath>
@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "lab/search/gaussian_process.h"
+#include "lab/search/gp.h"
+#include "lab/search/normal.h"
 #include "lab/search/sobol.h"
 #include "lab/search/tpe.h"
 
@@ -138,7 +141,7 @@ double best_found(const SearchSpace& space, const std::string& kind, std::uint64
 
 TEST(Samplers, StayInTheirRangesAndKeepConditions) {
   const SearchSpace space = mixed_space();
-  for (const char* kind : {"random", "sobol", "tpe"}) {
+  for (const char* kind : {"random", "sobol", "tpe", "gp"}) {
     std::vector<TriedSettings> past;
     std::set<std::string> names;
     for (std::int64_t t = 0; t < 60; ++t) {
@@ -163,7 +166,7 @@ TEST(Samplers, TryASmallSpaceOutAndEnd) {
       {choice_parameter("a.x", {std::int64_t{1}, std::int64_t{2}}), integer_parameter("a.y", 1, 3)},
       {});
   EXPECT_EQ(space.combinations(), 6);
-  for (const char* kind : {"random", "sobol", "tpe"}) {
+  for (const char* kind : {"random", "sobol", "tpe", "gp"}) {
     std::vector<TriedSettings> past;
     std::set<Settings> seen;
     for (std::int64_t t = 0; t < 6; ++t) {
@@ -230,6 +233,243 @@ TEST(Parzen, FindsABowlsBottomSoonerThanChance) {
     random += best_found(space, "random", seed, 60) / 20;
   }
   EXPECT_LT(tpe, 0.5 * random) << tpe << " against " << random;
+}
+
+// Values of sin(3 x) with noise of deviation 0.05 at 40 points of a square whose second side does
+// nothing; none beyond 0.7.
+NoisyValues noisy_sine() {
+  NoisyValues sine{{true, true}, Eigen::MatrixXd(40, 2), Eigen::VectorXd(40), {}};
+  PhiloxSequence random(5, 1);
+  for (Eigen::Index i = 0; i < 40; ++i) {
+    const auto at = shifted_sobol(3, static_cast<std::uint32_t>(i), 2);
+    sine.points.row(i) << 0.7 * at[0], at[1];
+    sine.values[i] = std::sin(3 * sine.points(i, 0)) + 0.05 * normal_quantile(random.uniform());
+  }
+  sine.doubts = Eigen::VectorXd::Zero(40);
+  return sine;
+}
+
+FunctionShape most_plausible(const NoisyValues& known) {
+  PhiloxSequence random(1, 1);
+  return plausible_shapes(known, 1, random)[0];
+}
+
+TEST(GaussianProcesses, SeeThroughNoiseAndWhatDoesNotMatter) {
+  const NoisyValues sine = noisy_sine();
+  const FunctionShape shape = most_plausible(sine);
+  EXPECT_GT(shape.lengths[1], 2 * shape.lengths[0]);
+  const GaussianProcess process(sine, shape);
+  EXPECT_NEAR(process.noise_deviation(), 0.05, 0.025);
+  for (const double x : {0.05, 0.2, 0.35, 0.5, 0.65}) {
+    for (const double y : {0.1, 0.9}) {
+      const Belief belief = process.at(Eigen::Vector2d(x, y));
+      EXPECT_NEAR(belief.mean, std::sin(3 * x), 0.06) << x << " " << y;
+      EXPECT_LT(belief.deviation, 0.06);
+    }
+  }
+  // Far from all points it knows that it does not know.
+  EXPECT_GT(process.at(Eigen::Vector2d(1, 0.5)).deviation,
+            2 * process.at(Eigen::Vector2d(0.4, 0.5)).deviation);
+}
+
+TEST(GaussianProcesses, PendingPointsLeaveLessToLearnAndChangeNoMean) {
+  const NoisyValues sine = noisy_sine();
+  NoisyValues with_pending = sine;
+  const Eigen::Vector2d there(1, 0.5);
+  with_pending.points.conservativeResize(41, Eigen::NoChange);
+  with_pending.points.row(40) = there;
+  const FunctionShape shape = most_plausible(sine);
+  EXPECT_EQ(shape.lengths, most_plausible(with_pending).lengths);
+  const GaussianProcess before(sine, shape), after(with_pending, shape);
+  EXPECT_NEAR(after.at(there).mean, before.at(there).mean, 1e-9);
+  EXPECT_LT(after.at(there).deviation, 0.7 * before.at(there).deviation);
+}
+
+TEST(GaussianProcesses, WeighValuesByTheirDoubts) {
+  // Two values at one place: what is believed is near the certain one.
+  NoisyValues known{{true}, Eigen::MatrixXd(4, 1), Eigen::VectorXd(4), Eigen::VectorXd(4)};
+  known.points << 0.5, 0.5, 0.1, 0.9;
+  known.values << 1, -1, 0.5, -0.5;
+  known.doubts << 0, 2, 0, 0;
+  const GaussianProcess process(known, {Eigen::VectorXd::Constant(1, 0.3), 0.01});
+  EXPECT_GT(process.at(Eigen::VectorXd::Constant(1, 0.5)).mean, 0.5);
+}
+
+TEST(GaussianProcesses, ChoicesWithoutOrderHaveNoNeighbours) {
+  // 0.2 lies between the others as a number, and is no more like one than like the other.
+  NoisyValues known{{false}, Eigen::MatrixXd(6, 1), Eigen::VectorXd(6), Eigen::VectorXd::Zero(6)};
+  known.points << 0.1, 0.1, 0.1, 0.3, 0.3, 0.3;
+  known.values << 1, 1.1, 0.9, -1, -1.1, -0.9;
+  const GaussianProcess process(known, most_plausible(known));
+  EXPECT_NEAR(process.at(Eigen::VectorXd::Constant(1, 0.1)).mean, 1, 0.1);
+  EXPECT_NEAR(process.at(Eigen::VectorXd::Constant(1, 0.2)).mean, 0, 0.05);
+}
+
+TEST(GaussianProcesses, ShapesSpreadWhereValuesLeaveThemOpen) {
+  const auto spread_of_lengths = [](const NoisyValues& known) {
+    PhiloxSequence random(1, 1);
+    std::vector<double> logs;
+    for (const FunctionShape& shape : plausible_shapes(known, 40, random)) {
+      EXPECT_TRUE((shape.lengths.array() > 0).all() && shape.noise > 0);
+      logs.push_back(std::log(shape.lengths[0]));
+    }
+    double mean = 0, square = 0;
+    for (const double log : logs) mean += log / 40;
+    for (const double log : logs) square += (log - mean) * (log - mean) / 40;
+    return std::sqrt(square);
+  };
+  const NoisyValues sine = noisy_sine();
+  const NoisyValues few{sine.ordered, sine.points.topRows(4), sine.values.head(4),
+                        sine.doubts.head(4)};
+  EXPECT_GT(spread_of_lengths(few), 1.5 * spread_of_lengths(sine));
+}
+
+TEST(Comparing, StoppedTrialsAreWorthWhatTheirRungLetsExpect) {
+  const double inf = std::numeric_limits<double>::infinity();
+  // Five have been to the end, where losses are half of what they were; one was stopped, one
+  // failed, one runs.
+  std::vector<TriedSettings> past;
+  for (const double early : {2.0, 4.0, 6.0, 8.0, 10.0}) past.push_back({{}, 1, early / 2, {early}});
+  past.push_back({{}, 0, 9.0});
+  past.push_back({{}, 0, inf});
+  past.push_back({{}, -1, 0});
+  const ComparedTrials compared = compare_at_one_rung(past, 5);
+  EXPECT_EQ(compared.trials, (std::vector<std::size_t>{0, 1, 2, 3, 4, 6, 5}));
+  EXPECT_EQ(compared.values[0], 1);
+  EXPECT_EQ(compared.values[5], 5) << "failed: the worst that matters, 3 + (3 - 1)";
+  EXPECT_NEAR(compared.values[6], 4.5, 1e-12);
+  EXPECT_NEAR(compared.doubts[6], 0, 1e-12) << "the line goes through all of them";
+  EXPECT_EQ(compared.doubts[0], 0);
+
+  // Where the rung says little about the end, so does a trial that was stopped there.
+  past[0].earlier = {6};
+  past[2].earlier = {2};
+  const ComparedTrials vague = compare_at_one_rung(past, 5);
+  EXPECT_GT(vague.doubts[6], 0.5);
+  // And where it is the other way round, nothing is expected of having been bad.
+  for (std::size_t i = 0; i < 5; ++i) past[i].earlier = {10 - 2 * static_cast<double>(i)};
+  const ComparedTrials turned = compare_at_one_rung(past, 5);
+  EXPECT_NEAR(turned.values[6], 3, 1e-12);
+}
+
+TEST(Comparing, TakesTheHighestRungThatEnoughHaveReached) {
+  std::vector<TriedSettings> past;
+  for (int i = 0; i < 6; ++i) past.push_back({{}, 0, 1.0 + i});
+  EXPECT_TRUE(compare_at_one_rung(past, 7).trials.empty());
+  EXPECT_EQ(compare_at_one_rung(past, 6).values, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  // One that went on counts by what it was where they are compared.
+  past[3] = {{}, 1, 0.1, {4.0}};
+  EXPECT_EQ(compare_at_one_rung(past, 6).values, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  // How bad what is bad is does not matter: 3.5 is the median, 1 the best.
+  past[5].loss = 1000;
+  EXPECT_EQ(compare_at_one_rung(past, 6).values[5], 6);
+}
+
+TEST(ExpectedImprovement, GathersAroundTheBestAndKeepsFromWhatFails) {
+  const SearchSpace space({real_parameter("a.x", 0, 1), real_parameter("a.y", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    const auto at = shifted_sobol(4, i, 2);
+    // The nearer to the edge at 0.6 the better; beyond it, nothing ends.
+    const double loss = at[0] > 0.6 ? std::numeric_limits<double>::infinity() : 1 - at[0];
+    past.push_back({{{"a.x", at[0]}, {"a.y", at[1]}}, 0, loss});
+  }
+  double sum = 0;
+  for (std::int64_t t = 30; t < 50; ++t)
+    sum += search_number(propose(space, {"gp", 1, 10}, t, past)->at("a.x")) / 20;
+  EXPECT_NEAR(sum, 0.55, 0.1);
+}
+
+TEST(ExpectedImprovement, SpreadsWhatRunsAtATime) {
+  const SearchSpace space({real_parameter("a.x", 0, 1), real_parameter("a.y", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    const auto at = shifted_sobol(4, i, 2);
+    // Too wiggly to be known after twelve trials.
+    const double loss = std::sin(12 * at[0]) + std::sin(9 * at[1] * at[0]);
+    past.push_back({{{"a.x", at[0]}, {"a.y", at[1]}}, 0, loss});
+  }
+  // Eight proposals without a result in between, that know of each other or do not: how far each is
+  // from the nearest of the others.
+  const auto spread = [&](bool know) {
+    std::vector<TriedSettings> all = past;
+    std::vector<Settings> proposed;
+    for (std::int64_t t = 12; t < 20; ++t) {
+      proposed.push_back(*propose(space, {"gp", 1, 10}, t, all));
+      if (know) all.push_back({proposed.back(), -1, 0});
+    }
+    double sum = 0;
+    for (const Settings& one : proposed) {
+      double nearest = 1;
+      for (const Settings& other : proposed) {
+        if (&one == &other) continue;
+        nearest = std::min(
+            nearest, std::hypot(search_number(one.at("a.x")) - search_number(other.at("a.x")),
+                                search_number(one.at("a.y")) - search_number(other.at("a.y"))));
+      }
+      sum += nearest;
+    }
+    return sum;
+  };
+  EXPECT_GT(spread(true), 1.5 * spread(false));
+}
+
+TEST(ExpectedImprovement, DoesNotTryTheBestAgainForItsLuck) {
+  // Noise of the size of what is left to gain: trials go on to places that say something, and the
+  // last of them still know where it is good.
+  const SearchSpace space({real_parameter("a.x", 0, 1), real_parameter("a.y", 0, 1)}, {});
+  PhiloxSequence noise(3, 1);
+  std::vector<TriedSettings> past;
+  for (std::int64_t t = 0; t < 30; ++t) {
+    const Settings settings = *propose(space, {"gp", 2, 8}, t, past);
+    const double x = search_number(settings.at("a.x")), y = search_number(settings.at("a.y"));
+    const double loss = std::pow(x - 0.4, 2) + std::pow(y - 0.7, 2);
+    past.push_back({settings, 0, loss + 0.02 * normal_quantile(noise.uniform())});
+  }
+  std::size_t near = 0;
+  for (std::size_t i = 8; i < past.size(); ++i) {
+    const double off = std::hypot(search_number(past[i].settings.at("a.x")) - 0.4,
+                                  search_number(past[i].settings.at("a.y")) - 0.7);
+    near += off < 0.25;
+    for (std::size_t j = 0; j + 1 < i; ++j) {
+      const double gap = std::hypot(
+          search_number(past[i].settings.at("a.x")) - search_number(past[j].settings.at("a.x")),
+          search_number(past[i].settings.at("a.y")) - search_number(past[j].settings.at("a.y")));
+      EXPECT_GT(gap, 0.003) << i << " " << j;
+    }
+  }
+  EXPECT_GE(near, 11u);
+}
+
+TEST(ExpectedImprovement, WithNothingButFailuresGoesOnEvenly) {
+  const SearchSpace space({real_parameter("a.x", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (std::int64_t t = 0; t < 16; ++t) {
+    const auto settings = propose(space, {"gp", 1, 2}, t, past);
+    EXPECT_EQ(settings, propose(space, {"sobol", 1, 2}, t, past));
+    past.push_back({*settings, 0, std::numeric_limits<double>::infinity()});
+  }
+}
+
+TEST(ExpectedImprovement, FindsABowlsBottomSoonerThanParzen) {
+  const SearchSpace space = mixed_space();
+  double gp = 0, tpe = 0;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    gp += best_found(space, "gp", seed, 40) / 5;
+    tpe += best_found(space, "tpe", seed, 40) / 5;
+  }
+  EXPECT_LT(gp, 0.5 * tpe) << gp << " against " << tpe;
+}
+
+TEST(ExpectedImprovement, OfManyTrialsSomeAreEnough) {
+  // More than a fit takes: still a proposal near the bottom, in a bearable time.
+  const SearchSpace space({real_parameter("a.x", 0, 1)}, {});
+  std::vector<TriedSettings> past;
+  for (int i = 0; i < 1000; ++i) {
+    const double x = (i + 0.5) / 1000;
+    past.push_back({{{"a.x", x}}, 0, std::abs(x - 0.3)});
+  }
+  EXPECT_NEAR(search_number(propose(space, {"gp", 1, 10}, 1000, past)->at("a.x")), 0.3, 0.02);
 }
 
 }  // namespace

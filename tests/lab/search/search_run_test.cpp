@@ -183,10 +183,12 @@ TEST(Searches, StepTimesArePlannedWithoutTraining) {
   EXPECT_EQ(quintet("search report " + out.string()).exit_code, 0);
 }
 
-TEST(Searches, KilledTwentyTimesEndAsUndisturbed) {
+class KilledSearches : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(KilledSearches, EndAsUndisturbedAfterTwentyKills) {
   const TemporaryFolder folder;
   const std::string file = write_search(
-      folder, "trials = 12\nstartup = 4",
+      folder, fmt::format("trials = 12\nstartup = 4\nsampler = \"{}\"", GetParam()),
       "output.save_every = 5\n" + std::string(kRates) + "[budget]\nsteps = 45\nrungs = 3\n");
   const Path calm = folder.path() / "calm", killed = folder.path() / "killed";
   const auto began = std::chrono::steady_clock::now();
@@ -225,6 +227,8 @@ TEST(Searches, KilledTwentyTimesEndAsUndisturbed) {
   EXPECT_EQ(story_of(killed), story_of(calm));
   EXPECT_EQ(read_file(killed / "best.toml").value(), read_file(calm / "best.toml").value());
 }
+
+INSTANTIATE_TEST_SUITE_P(Samplers, KilledSearches, ::testing::Values("tpe", "gp"));
 
 TEST(Searches, AnInterruptionSavesAndCanBeResumed) {
   const TemporaryFolder folder;
