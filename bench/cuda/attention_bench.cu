@@ -231,7 +231,7 @@ Results run_once(Operands& x, void* workspace, std::size_t workspace_bytes) {
   x.d_kv.poison();
   CUDA(cudaMemset(workspace, 0xff, workspace_bytes));
   if (x.c.biased()) x.d_bias.poison();
-  CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr));
+  CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr, nullptr));
   CUDA(cudaDeviceSynchronize());
   CUDA(kernels::backward(x.forward, x.backward, workspace, nullptr));
   CUDA(cudaDeviceSynchronize());
@@ -388,7 +388,7 @@ bool check_bias_outputs() {
     CUDA(kernels::backward(x.forward, b, workspace.get(), nullptr));
     CUDA(cudaDeviceSynchronize());
   };
-  CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr));
+  CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr, nullptr));
   run(x.d_bias.get(), true, false);
   const std::vector<float> once = x.d_bias.read();
   run(x.d_bias.get(), true, true);
@@ -469,7 +469,7 @@ void time_case(const Case& c) {
       static_cast<std::size_t>(kernels::backward_workspace(sets[0].forward)));
   const int n = static_cast<int>(sets.size());
   const double forward = median_seconds(n, [&](int i) {
-    CUDA(kernels::forward(sets[i].forward, sets[i].out.get(), sets[i].lse.get(), nullptr));
+    CUDA(kernels::forward(sets[i].forward, sets[i].out.get(), sets[i].lse.get(), nullptr, nullptr));
   });
   const double backward = median_seconds(n, [&](int i) {
     CUDA(kernels::backward(sets[i].forward, sets[i].backward, workspace.get(), nullptr));
@@ -504,7 +504,7 @@ void profile_all() {
                         Case{32, 12, 256, 256, true}}) {
     Operands x(c, 7);
     DeviceArray<char> workspace(static_cast<std::size_t>(kernels::backward_workspace(x.forward)));
-    CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr));
+    CUDA(kernels::forward(x.forward, x.out.get(), x.lse.get(), nullptr, nullptr));
     CUDA(kernels::backward(x.forward, x.backward, workspace.get(), nullptr));
     CUDA(cudaDeviceSynchronize());
   }

@@ -35,22 +35,25 @@ struct MomentCode {
   static constexpr std::int32_t kOctaves = 1 << (kBits - 3), kLast = (1 << kBits) - 1;
   static constexpr std::int32_t kShift = 8 * (128 - kOctaves);  // to the upper bits of a float32
   static constexpr float kLeast = std::bit_cast<float>((8 + kShift) << 20);  // 2^-e
+  // The equal steps at the bottom are those of the octave above, eight codes and kLeast lower: with
+  // kLeast added, they are the upper bits of a float32 as well.
+  static constexpr std::int32_t kLower = 8;
 
   // The value of a code where the scale is 1.
   static constexpr float value(std::uint32_t code) {
     const auto c = static_cast<std::int32_t>(code);
-    return c < 8 ? static_cast<float>(c) * (kLeast / 8) : std::bit_cast<float>((c + kShift) << 20);
+    const bool low = c < kLower;
+    const float above = std::bit_cast<float>((c + (low ? kShift + kLower : kShift)) << 20);
+    return low ? above - kLeast : above;
   }
-  // One of the two codes around a magnitude, in units of the scale: by equal steps, which end at
-  // kLeast, or by the upper bits of the float32, which below kLeast give no more than the steps do.
+  // One of the two codes around a magnitude, in units of the scale.
   static constexpr std::uint32_t of(float magnitude, std::uint32_t random) {
-    const float small = magnitude < kLeast ? magnitude : kLeast;
-    const auto by_steps = static_cast<std::int32_t>(
-        small * (8 / kLeast) + static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-16f);
+    const bool low = magnitude < kLeast;
+    const float above = low ? magnitude + kLeast : magnitude;
     const auto upper =
-        static_cast<std::int32_t>((std::bit_cast<std::uint32_t>(magnitude) + (random << 4)) >> 20);
-    const std::int32_t by_bits = upper - kShift < kLast ? upper - kShift : kLast;
-    return static_cast<std::uint32_t>(by_steps > by_bits ? by_steps : by_bits);
+        static_cast<std::int32_t>((std::bit_cast<std::uint32_t>(above) + (random << 4)) >> 20);
+    const std::int32_t code = upper - (low ? kShift + kLower : kShift);
+    return static_cast<std::uint32_t>(code < kLast ? code : kLast);
   }
 };
 
@@ -77,10 +80,11 @@ struct FirstMoment {
     const float magnitude = MomentCode<7>::value(code & 0x7fu) * scale;
     return (code & 0x80u) != 0 ? -magnitude : magnitude;
   }
+  template <class Code = MomentCode<7>>
   static constexpr std::uint8_t code(float value, float inverse_scale, std::uint32_t random) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
     const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu) * inverse_scale;
-    return static_cast<std::uint8_t>((bits >> 31 << 7) | MomentCode<7>::of(magnitude, random));
+    return static_cast<std::uint8_t>((bits >> 31 << 7) | Code::of(magnitude, random));
   }
 };
 
@@ -89,11 +93,11 @@ struct SecondMoment {
   static constexpr float value(std::uint8_t code, float scale) {
     return MomentCode<8>::value(code) * scale;
   }
+  template <class Code = MomentCode<8>>
   static constexpr std::uint8_t code(float value, float inverse_scale, std::uint32_t random) {
     constexpr float kStep = MomentCode<8>::kLeast / 8;
     const float magnitude = value * inverse_scale, least = value > 0 ? kStep : 0;
-    return static_cast<std::uint8_t>(
-        MomentCode<8>::of(magnitude > least ? magnitude : least, random));
+    return static_cast<std::uint8_t>(Code::of(magnitude > least ? magnitude : least, random));
   }
 };
 

@@ -130,6 +130,16 @@ OpKey key_of(const Program& program, const Op& op) {
               flag(v.has_out(quantize::kTransposed), "transposed") +
               flag(v.has_in(quantize::kKnownUnit) || v.has_in(quantize::kLargest), "known"),
           v.in(0).shape);
+    case OpKind::kQuantizeWeights: {
+      namespace qw = quantize_weights;
+      std::int64_t elements = 0;  // how they are cut into matrices hardly matters
+      for (int i = 0; i < qw::count(op); ++i) elements += v.in(qw::in(i, qw::kX)).shape.numel();
+      return {op.kind,
+              dtypes({in(v, qw::kX)}) + flag(v.has_out(quantize::kCodes), "codes") +
+                  flag(v.has_out(quantize::kTransposed), "transposed") +
+                  flag(v.has_in(qw::kKnownUnit), "known"),
+              {elements}};
+    }
     case OpKind::kActivation:
     case OpKind::kActivationBackward: {
       const auto& attrs = v.attrs<ActivationAttrs>();
@@ -154,7 +164,7 @@ OpKey key_of(const Program& program, const Op& op) {
     case OpKind::kAdafactorMoments:
       return elements_key(v, "f32", v.in(adafactor_moments::kSums));
     case OpKind::kAdafactorRms:
-      return elements_key(v, dtypes({in(v, 0), in(v, adafactor_rms::kMaster)}), v.in(0));
+      return elements_key(v, dtypes({in(v, 0), in(v, adafactor_rms::kWeights)}), v.in(0));
     case OpKind::kAdafactorApply:
       return elements_key(
           v, dtypes({in(v, 0), in(v, adafactor_apply::kMaster), out(v, adafactor_apply::kWorking)}),

@@ -288,11 +288,30 @@ class T5Emitter {
     return made;
   }
 
+  // Those of all weights that a layer multiplies with, made by one op as it begins; in the order in
+  // which they are used.
+  void quantize_weights(const std::vector<TensorId>& weights, std::size_t first) {
+    if (!options_.fp8) return;
+    std::vector<TensorId> inputs, outputs;
+    for (std::size_t i = first; i < weights.size(); ++i) {
+      inputs.insert(inputs.end(), {weights[i], kNone});
+      outputs.insert(outputs.end(), {kCreate, kNone, kCreate});
+    }
+    const auto made = b_.emit(program_.units.back().name, OpKind::kQuantizeWeights, QuantizeAttrs{},
+                              std::move(inputs), std::move(outputs));
+    auto of_weight = made.begin();
+    for (std::size_t i = first; i < weights.size(); ++i) {
+      const auto end = of_weight + quantize_weights::kOutputs;
+      quantized_[{weights[i], program_.units.back().chunk}] = {of_weight, end};
+      of_weight = end;
+    }
+  }
+
   // y = x W^T
   TensorId linear(TensorId x, TensorId weight, const std::string& name, TensorId addend = kNone) {
     if (options_.fp8) {
       const auto& a = quantized(x, options_.gradients);
-      const auto& b = quantized(weight, false);
+      const auto& b = quantized_.at({weight, program_.units.back().chunk});
       return b_.emit_one(name, OpKind::kMatmul,
                          MatmulAttrs{.transpose_a = false, .transpose_b = true},
                          {a[quantize::kCodes], b[quantize::kCodes], addend, a[quantize::kUnit],
@@ -338,7 +357,7 @@ class T5Emitter {
                    {q, kv, bias, to_source ? io.source_lengths : kNone, step,
                     from_source ? io.source_segments : io.target_segments,
                     to_source ? io.source_segments : io.target_segments},
-                   {kCreate, kCreate})[0];
+                   {kCreate, kCreate, largest()})[0];
   }
 
   TensorId feed_forward(TensorId x, std::int64_t length, TensorId norm_w, TensorId wi, TensorId wo,
@@ -387,6 +406,7 @@ class T5Emitter {
       append(groups, feed_forward_groups(hf + ".1.DenseReluDense"));
       begin(name, std::move(groups), cut_.encoder[static_cast<std::size_t>(i)]);
       const std::vector<TensorId> w = weights_;
+      quantize_weights(w, norms);
       x = self_attention(x, shape_.source, w[0], w[norms], w[norms + 1], bias, false, name);
       x = feed_forward(x, shape_.source, w[1], w[norms + 2], w[norms + 3], name);
       if (last) x = drop(norm(x, w[2], "encoder.out"), "encoder.final_dropout", config_.d_model);
@@ -409,6 +429,7 @@ class T5Emitter {
       const std::int32_t chunk = cut_.decoder[static_cast<std::size_t>(i)];
       begin(name, std::move(groups), chunk);
       const std::vector<TensorId> w = weights_;
+      quantize_weights(w, 3);
       y = self_attention(y, shape_.target, w[0], w[3], w[4], bias, true, name);
 
       // The encoder's output is gathered once for each piece of the pipeline, not once for each

@@ -80,7 +80,8 @@ class UpdateEmitter {
     if (limited_) io.limits = add("limits", Shape{2}, Storage::kIo);
     io.grad_norm = add("grad_norm", Shape{1}, Storage::kIo);
     emit_scale();
-    for (Shard& shard : program_.shards) {
+    for (std::size_t i = 0; i < program_.shards.size(); ++i) {
+      Shard& shard = program_.shards[i];
       b_.tag.unit = unit_of(shard);
       shard.master = shard.working;
       TensorId working = kNone;
@@ -98,7 +99,7 @@ class UpdateEmitter {
       if (config_.name == "adamw") {
         emit_adamw(shard, working);
       } else {
-        emit_adafactor(shard, working);
+        emit_adafactor(shard, working, sums_[i]);
       }
     }
   }
@@ -134,6 +135,39 @@ class UpdateEmitter {
 
   // The squared norm of all gradients: of each piece, one rank counts it.
   void emit_scale() {
+    const TensorId total = add("grad_square", Shape{1}, Storage::kActivation);
+    if (config_.name == "adafactor") {
+      emit_adafactor_sums(total);
+    } else {
+      emit_squared_norms(total);
+    }
+    b_.tag.unit = -1;
+    all_reduce(total, world_);
+    std::vector<TensorId> inputs = {total};
+    if (limited_) inputs.insert(inputs.end(), {program_.io.loss, program_.io.limits});
+    scale_ = b_.emit("update", OpKind::kUpdateScale,
+                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, inputs,
+                     {program_.io.grad_norm, kCreate})[update_scale::kScale];
+  }
+
+  // Emits what `square_of(i, square)` does for each of `count` squares, and adds them up.
+  template <class SquareOf>
+  void sum_squares(std::size_t count, TensorId total, const SquareOf& square_of) {
+    if (count == 0) {
+      b_.emit("", OpKind::kZero, NoAttrs{}, {}, {total});
+      return;
+    }
+    const TensorId squares =
+        add("grad_squares", Shape{static_cast<std::int64_t>(count)}, Storage::kActivation);
+    for (std::size_t i = 0; i < count; ++i) {
+      square_of(i, program_.add_view("grad_squares", squares, 4 * static_cast<std::int64_t>(i),
+                                     Shape{1}));
+    }
+    b_.tag.unit = -1;
+    b_.emit("", OpKind::kSum, NoAttrs{}, {squares}, {total});
+  }
+
+  void emit_squared_norms(TensorId total) {
     struct Run {
       const Shard* shard;
       std::int64_t begin, end;
@@ -152,32 +186,14 @@ class UpdateEmitter {
         }
       }
     }
-    TensorId total = add("grad_square", Shape{1}, Storage::kActivation);
-    if (runs.empty()) {
-      b_.emit("", OpKind::kZero, NoAttrs{}, {}, {total});
-    } else {
-      const TensorId squares =
-          add("grad_squares", Shape{static_cast<std::int64_t>(runs.size())}, Storage::kActivation);
-      for (std::size_t i = 0; i < runs.size(); ++i) {
-        const auto& [shard, begin, end] = runs[i];
-        b_.tag.unit = unit_of(*shard);
-        const std::int64_t element = size_of(program_.tensor(shard->grad).dtype);
-        const TensorId grad = program_.add_view(shard->name + ".counted", shard->grad,
-                                                begin * element, Shape{end - begin});
-        const TensorId square = program_.add_view(shard->name + ".square", squares,
-                                                  4 * static_cast<std::int64_t>(i), {1});
-        b_.emit("", OpKind::kSquaredNorm, NoAttrs{}, {grad}, {square});
-      }
-      b_.tag.unit = -1;
-      b_.emit("", OpKind::kSum, NoAttrs{}, {squares}, {total});
-    }
-    b_.tag.unit = -1;
-    all_reduce(total, world_);
-    std::vector<TensorId> inputs = {total};
-    if (limited_) inputs.insert(inputs.end(), {program_.io.loss, program_.io.limits});
-    scale_ = b_.emit("update", OpKind::kUpdateScale,
-                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, inputs,
-                     {program_.io.grad_norm, kCreate})[update_scale::kScale];
+    sum_squares(runs.size(), total, [&](std::size_t i, TensorId square) {
+      const auto& [shard, begin, end] = runs[i];
+      b_.tag.unit = unit_of(*shard);
+      const std::int64_t element = size_of(program_.tensor(shard->grad).dtype);
+      const TensorId grad = program_.add_view(shard->name + ".counted", shard->grad,
+                                              begin * element, Shape{end - begin});
+      b_.emit("", OpKind::kSquaredNorm, NoAttrs{}, {grad}, {square});
+    });
   }
 
   // How a weight is updated otherwise than its neighbours.
@@ -317,6 +333,7 @@ class UpdateEmitter {
       segment.part_rows = weight.rows;
       segment.part_cols = weight.cols;
       segment.counted = weight.split || program_.place.tp == 0;
+      segment.in_norm = false;
       const Rule rule = rule_of(whole);
       segment.weight_decay = rule.decay;
       segment.rate_scale = rule.rate_scale;
@@ -327,27 +344,36 @@ class UpdateEmitter {
         segment.begin = piece.offset;
         segment.end = piece.offset + piece.count;
         segment.first = piece.first;
+        segment.in_norm = piece.counted;
       }
       attrs.segments.push_back(segment);
     }
     return attrs;
   }
 
-  void emit_adafactor(Shard& shard, TensorId working) {
+  void emit_adafactor_sums(TensorId total) {
+    const std::vector<Shard>& shards = program_.shards;
+    sum_squares(shards.size(), total, [&](std::size_t i, TensorId square) {
+      b_.tag.unit = unit_of(shards[i]);
+      const TensorId sums =
+          b_.emit(shards[i].name + ".sums", OpKind::kAdafactorSums, adafactor_attrs(shards[i]),
+                  {shards[i].grad}, {kCreate, square})[adafactor_sums::kSums];
+      all_reduce(sums, shards[i].group);
+      sums_.push_back(sums);
+    });
+  }
+
+  void emit_adafactor(Shard& shard, TensorId working, TensorId sums) {
     const AdafactorAttrs attrs = adafactor_attrs(shard);
     const AdafactorSegment& last = attrs.segments.back();
     const TensorId state =
         add(shard.name + ".adafactor", Shape{last.state + last.state_size()}, Storage::kOptimizer);
     shard.state = {state};
-    const TensorId sums =
-        b_.emit_one(shard.name + ".sums", OpKind::kAdafactorSums, attrs, {shard.grad, scale_});
-    all_reduce(sums, shard.group);
     const TensorId factors = b_.emit(shard.name, OpKind::kAdafactorMoments, attrs,
                                      {sums, scale_, program_.io.step, state},
                                      {state, kCreate})[adafactor_moments::kFactors];
-    const TensorId squares =
-        b_.emit_one(shard.name + ".rms", OpKind::kAdafactorRms, attrs,
-                    {shard.grad, scale_, factors, shard.master, working_input(shard)});
+    const TensorId squares = b_.emit_one(shard.name + ".rms", OpKind::kAdafactorRms, attrs,
+                                         {shard.grad, scale_, factors, shard.working});
     all_reduce(squares, shard.group);
     b_.emit("", OpKind::kAdafactorApply, attrs,
             {shard.grad, scale_, program_.io.learning_rate, factors, squares, shard.master,
@@ -363,6 +389,7 @@ class UpdateEmitter {
   const std::uint64_t seed_;
   const bool limited_;
   TensorId scale_ = kNone;
+  std::vector<TensorId> sums_;  // of Adafactor, by shard
 };
 
 }  // namespace

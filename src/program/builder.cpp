@@ -21,7 +21,9 @@ std::vector<TensorId> Builder::emit(std::string name, OpKind kind, Attrs attrs,
   for (std::size_t i = 0; i < op.outputs.size(); ++i) {
     if (op.outputs[i] != kCreate) continue;
     Tensor result;
-    result.name = specs[i].suffix.empty() ? name : name + "." + std::string(specs[i].suffix);
+    const TensorId named_after = specs[i].named_after;
+    result.name = named_after == kNone ? name : program_.tensor(named_after).name;
+    if (!specs[i].suffix.empty()) result.name += "." + std::string(specs[i].suffix);
     result.shape = specs[i].shape;
     result.dtype = specs[i].dtype;
     op.outputs[i] = program_.add_tensor(std::move(result));

@@ -31,6 +31,7 @@ enum class OpKind : std::uint8_t {
   kRmsNorm,
   kRmsNormBackward,
   kQuantize,
+  kQuantizeWeights,
   kMatmul,
   kAttention,
   kAttentionBackward,
@@ -58,7 +59,7 @@ enum class OpKind : std::uint8_t {
   kSend,
   kRecv,
 };
-inline constexpr int kOpKindCount = 31;
+inline constexpr int kOpKindCount = 32;
 
 // Whether an op of this kind talks to other ranks and does nothing else.
 constexpr bool is_communication(OpKind kind) {

@@ -11,6 +11,7 @@ const OpDecl& declaration(OpKind kind) {
       &kRmsNormDecl,
       &kRmsNormBackwardDecl,
       &kQuantizeDecl,
+      &kQuantizeWeightsDecl,
       &kMatmulDecl,
       &kAttentionDecl,
       &kAttentionBackwardDecl,

@@ -20,6 +20,7 @@ struct TensorSpec {
   std::string_view suffix;  // appended to the op's name to name this result
   Shape shape;
   DType dtype = DType::kF32;
+  TensorId named_after = kNone;  // a tensor whose name it has instead of the op's
 };
 
 // Whether the recompute pass may drop an op's results and run it again in the backward.
@@ -55,12 +56,12 @@ struct OpDecl {
 
 // Each is defined in the file of its kind under program/ops/.
 extern const OpDecl kEmbeddingDecl, kEmbeddingBackwardDecl, kRmsNormDecl, kRmsNormBackwardDecl,
-    kQuantizeDecl, kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl, kActivationDecl,
-    kActivationBackwardDecl, kDropoutDecl, kAddDecl, kCountLabelsDecl, kLinearCrossEntropyDecl,
-    kSquaredNormDecl, kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl, kAdafactorMomentsDecl,
-    kAdafactorRmsDecl, kAdafactorApplyDecl, kZeroDecl, kSumDecl, kCachedAttentionDecl,
-    kTopLogitsDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl, kReduceScatterDecl, kSendDecl,
-    kRecvDecl;
+    kQuantizeDecl, kQuantizeWeightsDecl, kMatmulDecl, kAttentionDecl, kAttentionBackwardDecl,
+    kActivationDecl, kActivationBackwardDecl, kDropoutDecl, kAddDecl, kCountLabelsDecl,
+    kLinearCrossEntropyDecl, kSquaredNormDecl, kUpdateScaleDecl, kAdamWDecl, kAdafactorSumsDecl,
+    kAdafactorMomentsDecl, kAdafactorRmsDecl, kAdafactorApplyDecl, kZeroDecl, kSumDecl,
+    kCachedAttentionDecl, kTopLogitsDecl, kCopyDecl, kAllReduceDecl, kAllGatherDecl,
+    kReduceScatterDecl, kSendDecl, kRecvDecl;
 
 const OpDecl& declaration(OpKind kind);
 inline std::string_view name_of(OpKind kind) {

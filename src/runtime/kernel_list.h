@@ -8,6 +8,7 @@
   X(kRmsNorm, rms_norm)                        \
   X(kRmsNormBackward, rms_norm_backward)       \
   X(kQuantize, quantize)                       \
+  X(kQuantizeWeights, quantize_weights)        \
   X(kMatmul, matmul)                           \
   X(kAttention, attention)                     \
   X(kAttentionBackward, attention_backward)    \

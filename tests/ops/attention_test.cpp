@@ -73,6 +73,19 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Setup, DType>> 
   OpCase forward_case() const {
     return {"attention", OpKind::kAttention, attrs_, inputs_, {kMake, kMake}, {}};
   }
+  bool cross() const { return !inputs_[attention::kKv].absent; }
+  bool biased() const { return !inputs_[attention::kBias].absent; }
+  // Of the forward's results and the gradient of its first.
+  OpCase backward_case(const Tensors& forward, const HostTensor& d_out,
+                       const HostTensor& d_bias_before) const {
+    return {"attention_backward",
+            OpKind::kAttentionBackward,
+            attrs_,
+            {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0],
+             forward[1], d_bias_before, inputs_[5], inputs_[6]},
+            {kMake, cross() ? kMake : kSkip, biased() ? attention_backward::kDBiasAddend : kSkip},
+            {}};
+  }
 
   AttentionAttrs attrs_;
   Tensors inputs_;
@@ -88,15 +101,8 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
   const DType dtype = std::get<1>(GetParam());
   const auto forward = run_op(forward_case());
   const HostTensor d_out = random(forward[0].shape, dtype, 9);
-  const bool cross = !inputs_[1].absent, biased = !inputs_[2].absent;
-  const HostTensor d_bias_before = biased ? random(inputs_[2].shape, DType::kF32, 10) : none();
-  OpCase c{"attention_backward",
-           OpKind::kAttentionBackward,
-           attrs_,
-           {d_out, inputs_[0], inputs_[1], inputs_[2], inputs_[3], inputs_[4], forward[0],
-            forward[1], d_bias_before, inputs_[5], inputs_[6]},
-           {kMake, cross ? kMake : kSkip, biased ? attention_backward::kDBiasAddend : kSkip},
-           {}};
+  const HostTensor d_bias_before = biased() ? random(inputs_[2].shape, DType::kF32, 10) : none();
+  OpCase c = backward_case(forward, d_out, d_bias_before);
   const auto got = run_op(c);
   const auto objective = [&](const Tensors& in) {
     return dot(reference_attention(in, attrs_).out, d_out);
@@ -116,8 +122,8 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
     }
   };
   check(0, got[0], "q");
-  if (cross) check(1, got[1], "kv");
-  if (biased) {
+  if (cross()) check(1, got[1], "kv");
+  if (biased()) {
     HostTensor added = got[2];
     for (std::size_t i = 0; i < added.values.size(); ++i)
       added.values[i] -= d_bias_before.values[i];
@@ -127,6 +133,56 @@ TEST_P(AttentionTest, GradientsMatchFiniteDifferences) {
     c.outputs[attention_backward::kDBias] = kMake;
     c.output_like = {none(), none(), d_bias_before};
     check(2, run_op(c)[2], "bias, first writer");
+  }
+}
+
+TEST_P(AttentionTest, LeavesTheLargestOfWhatItMakes) {
+  const DType dtype = std::get<1>(GetParam());
+  if (dtype != DType::kBF16) return;  // nothing else is made into operands of eight bits
+  // What is not a number: in the first value, which the first query sees, and in its gradient.
+  const std::int64_t width = std::int64_t{attrs_.heads} * attrs_.head_dim;
+  expect_largest(forward_case(), {{attention::kOut, attention::kLargest}},
+                 cross() ? int{attention::kKv} : attention::kQ, cross() ? width : 2 * width);
+  const auto forward = run_op(forward_case());
+  const OpCase backward =
+      backward_case(forward, random(forward[0].shape, dtype, 9, 1e-3),
+                    biased() ? random(inputs_[2].shape, DType::kF32, 10) : none());
+  std::vector<LargestOf> pairs = {{attention_backward::kDQ, attention_backward::kDQLargest}};
+  if (cross()) pairs.push_back({attention_backward::kDKv, attention_backward::kDKvLargest});
+  expect_largest(backward, pairs, attention_backward::kDOut, 0);
+}
+
+// Tiles go past the last query: what they compute there, larger than all that is stored, is not to
+// count. The queries, of ones, avoid the key that has the large value; zeros would not.
+TEST(AttentionLargest, IsNotThatOfRowsPastTheEnd) {
+  for (const bool packed : {false, true}) {
+    for (const auto& [queries, dim] : {std::pair<std::int64_t, int>{70, 64}, {130, 64}, {70, 40}}) {
+      constexpr std::int64_t kKeys = 20;
+      constexpr int kHeads = 2;
+      AttentionAttrs attrs;
+      attrs.heads = attrs.global_heads = kHeads;
+      attrs.head_dim = dim;
+      const std::int64_t width = std::int64_t{kHeads} * dim;
+      HostTensor q = random({1, queries, width}, DType::kBF16, 1, 0);
+      HostTensor kv = random({1, kKeys, 2 * width}, DType::kBF16, 2, 0.01);
+      for (double& value : q.values) value = 1;
+      for (std::int64_t i = 0; i < width; ++i) {
+        kv.at(i) = -1;
+        kv.at(width + i) = 1000;
+      }
+      const auto segments = [&](std::int64_t length) {
+        return packed
+                   ? integers({1, length}, std::vector<double>(static_cast<std::size_t>(length), 1))
+                   : none();
+      };
+      const OpCase c{
+          "attention",    OpKind::kAttention,
+          attrs,          {q, kv, none(), none(), none(), segments(queries), segments(kKeys)},
+          {kMake, kMake}, {}};
+      const auto out = run_op(c);
+      for (const double value : out[attention::kOut].values) ASSERT_LT(std::abs(value), 1);
+      expect_largest(c, {{attention::kOut, attention::kLargest}}, attention::kKv, width);
+    }
   }
 }
 
@@ -159,7 +215,13 @@ INSTANTIATE_TEST_SUITE_P(
             Setup{"encoder_packed", 3, 13, 0, 2, 4, false, true, false, 0, true},
             Setup{"decoder_packed", 2, 11, 0, 2, 4, true, true, false, 0, true},
             Setup{"cross_packed", 2, 5, 12, 2, 4, false, false, false, 0, true},
+            Setup{"encoder_padded_head_64", 2, 131, 0, 1, 64, false, true, true, 0},
+            Setup{"decoder_head_64", 1, 140, 0, 2, 64, true, true, false, 0},
+            Setup{"decoder_unbiased_head_64", 1, 33, 0, 1, 64, true, false, false, 0},
+            Setup{"cross_padded_head_64", 2, 20, 133, 1, 64, false, false, true, 0},
             Setup{"encoder_packed_head_64", 1, 150, 0, 1, 64, false, true, false, 0, true},
+            Setup{"decoder_packed_head_64", 2, 70, 0, 1, 64, true, true, false, 0, true},
+            Setup{"cross_packed_head_64", 1, 20, 135, 1, 64, false, false, false, 0, true},
             Setup{"encoder_packed_past_a_block", 1, 90, 0, 1, 3, false, true, false, 0.2f, true}),
         ::testing::Values(DType::kF32, DType::kBF16)),
     case_name);

@@ -178,14 +178,23 @@ TEST_P(Cuda, Attention) {
                          {kMake, kMake}, {}};
     compare(forward, dtype(), kTwoRoundings);
     const auto out = run_op(forward, Device::kCpu);
-    compare({s.name,
-             OpKind::kAttentionBackward,
-             attrs,
-             {random(out[0].shape, dtype(), 5), q, kv, bias, lengths, step, out[0], out[1], none(),
-              query_segments, key_segments},
-             {kMake, s.keys > 0 ? kMake : kSkip, s.biased ? kMake : kSkip},
-             {none(), none(), s.biased ? random({32, s.heads}, DType::kF32, 6) : none()}},
-            dtype(), kTwoRoundings);
+    const OpCase backward{
+        s.name,
+        OpKind::kAttentionBackward,
+        attrs,
+        {random(out[0].shape, dtype(), 5), q, kv, bias, lengths, step, out[0], out[1], none(),
+         query_segments, key_segments},
+        {kMake, s.keys > 0 ? kMake : kSkip, s.biased ? kMake : kSkip},
+        {none(), none(), s.biased ? random({32, s.heads}, DType::kF32, 6) : none()}};
+    compare(backward, dtype(), kTwoRoundings);
+    if (dtype() != DType::kBF16) continue;  // nothing else leaves its largest
+    // What is not a number: in the first value, and in the gradient of its first query.
+    expect_largest(forward, {{attention::kOut, attention::kLargest}},
+                   s.keys > 0 ? int{attention::kKv} : attention::kQ,
+                   s.keys > 0 ? width : 2 * width);
+    std::vector<LargestOf> pairs = {{attention_backward::kDQ, attention_backward::kDQLargest}};
+    if (s.keys > 0) pairs.push_back({attention_backward::kDKv, attention_backward::kDKvLargest});
+    expect_largest(backward, pairs, attention_backward::kDOut, 0);
   }
 }
 
@@ -243,9 +252,13 @@ TEST_P(Cuda, AdamW) {
 TEST_P(Cuda, Adafactor) {
   AdafactorAttrs attrs;
   std::int64_t size = 0, state = 0;
-  for (const auto& [rows, cols] :
-       {std::array<std::int64_t, 2>{1, 768}, {3000, 768}, {1000, 130}, {40, 4096}}) {
+  // More of them than one launch takes.
+  std::vector<std::array<std::int64_t, 2>> shapes = {
+      {1, 768}, {3000, 768}, {1000, 130}, {40, 4096}};
+  for (std::int64_t i = 1; i <= 20; ++i) shapes.push_back({i, 24 * i});
+  for (const auto& [rows, cols] : shapes) {
     AdafactorSegment s;
+    s.in_norm = attrs.segments.size() % 3 != 1;
     s.begin = size;
     s.end = size + rows * cols;
     s.rows = s.part_rows = rows;
@@ -257,7 +270,7 @@ TEST_P(Cuda, Adafactor) {
     attrs.segments.push_back(s);
   }
   const HostTensor grad = random({size}, dtype(), 1), master = random({size}, DType::kF32, 2);
-  const OpCase sums{"sums", OpKind::kAdafactorSums, attrs, {grad, scalar(0.5)}, {kMake}, {}};
+  const OpCase sums{"sums", OpKind::kAdafactorSums, attrs, {grad}, {kMake, kMake}, {}};
   compare(sums, DType::kF32, kLongSums);
   const HostTensor total = run_op(sums, Device::kCpu)[0];
   const HostTensor before = {total.shape, DType::kF32,
@@ -270,9 +283,11 @@ TEST_P(Cuda, Adafactor) {
                        {}};
   compare(moments, DType::kF32, kOneRounding);
   const HostTensor factors = run_op(moments, Device::kCpu)[1];
-  const OpCase rms{"rms",   OpKind::kAdafactorRms,
-                   attrs,   {grad, scalar(0.5), factors, master, none()},
-                   {kMake}, {}};
+  OpCase rms{"rms",   OpKind::kAdafactorRms,
+             attrs,   {grad, scalar(0.5), factors, random({size}, DType::kBF16, 2)},
+             {kMake}, {}};
+  compare(rms, DType::kF32, kLongSums);
+  rms.inputs[adafactor_rms::kWeights] = master;
   compare(rms, DType::kF32, kLongSums);
   compare({"apply",
            OpKind::kAdafactorApply,
@@ -281,6 +296,38 @@ TEST_P(Cuda, Adafactor) {
            {adafactor_apply::kMaster, kMake},
            {none(), {Shape{size}, DType::kBF16, {}}}},
           DType::kF32, {2e-3, 2e-3});
+}
+
+// Large enough for every block to have several pieces of the work, and to wait for others'.
+TEST(CudaQuantizeWeights, OfALayer) {
+  namespace qw = quantize_weights;
+  std::vector<HostTensor> matrices;
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{3072, 512},
+                                   {512, 1024},
+                                   {16, 16},
+                                   {2064, 528},
+                                   {4096, 512},
+                                   {512, 2048}}) {
+    const auto seed = static_cast<std::uint64_t>(matrices.size());
+    matrices.push_back(
+        random({rows, cols}, DType::kBF16, seed, std::exp2(-static_cast<double>(seed))));
+    matrices.back().at(rows * cols - 1 - static_cast<std::int64_t>(seed) * 20) *= 64;
+  }
+  OpCase codes{"codes", OpKind::kQuantizeWeights, QuantizeAttrs{}, {}, {}, {}};
+  for (const HostTensor& x : matrices) {
+    codes.inputs.insert(codes.inputs.end(), {x, none()});
+    codes.outputs.insert(codes.outputs.end(), {kMake, kSkip, kMake});
+  }
+  compare(codes, DType::kBF16, {0, 0});
+  const auto made = run_op(codes, Device::kCpu);
+  OpCase turned = codes;
+  turned.name = "transposed";
+  turned.outputs.clear();
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    turned.inputs[i * qw::kInputs + qw::kKnownUnit] = made[i * qw::kOutputs + quantize::kUnit];
+    turned.outputs.insert(turned.outputs.end(), {kSkip, kMake, kSkip});
+  }
+  compare(turned, DType::kBF16, {0, 0});
 }
 
 }  // namespace

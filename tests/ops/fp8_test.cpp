@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/index.h"
 #include "tests/ops/op_case.h"
 #include "tests/ops/reference.h"
 
@@ -143,31 +144,82 @@ TEST_P(Quantize, ZerosAndWhatIsNotFinite) {
   }
 }
 
-// What norms and activations leave beside their results is what a look at those finds.
-TEST(Largest, IsThatOfTheResult) {
-  const auto check = [](OpCase c, std::size_t slot) {
-    const auto without = run_op(c);
-    c.outputs.resize(slot + 1, kSkip);
-    c.outputs[slot] = kMake;
-    for (const bool with_nan : {false, true}) {
-      if (with_nan) c.inputs[0].at(c.inputs[0].shape.numel() / 2) = static_cast<double>(NAN);
-      const auto out = run_op(c);
-      if (!with_nan) {
-        EXPECT_EQ(out[0].values, without[0].values) << c.name;
-      }
-      double largest = 0;
-      for (const double value : out[0].values)
-        largest = std::isnan(value) || std::isnan(largest) ? static_cast<double>(NAN)
-                                                           : std::max(largest, std::abs(value));
-      double slots = 0;
-      for (const double bits : out[slot].values) slots = std::max(slots, bits);
-      const float found = std::bit_cast<float>(static_cast<std::int32_t>(slots));
-      if (with_nan) {
-        EXPECT_TRUE(std::isnan(found)) << c.name;
-      } else {
-        EXPECT_EQ(static_cast<double>(found), largest) << c.name;
-      }
+// One op for many matrices makes of each what quantize makes of it alone, bit for bit.
+class QuantizeWeights : public ::testing::TestWithParam<DType> {
+ protected:
+  static OpCase together(const std::vector<HostTensor>& matrices,
+                         std::vector<int> outputs_of_each) {
+    OpCase c{"quantize_weights", OpKind::kQuantizeWeights, QuantizeAttrs{GetParam()}, {}, {}, {}};
+    for (const HostTensor& x : matrices) {
+      c.inputs.insert(c.inputs.end(), {x, none()});
+      c.outputs.insert(c.outputs.end(), outputs_of_each.begin(), outputs_of_each.end());
     }
+    return c;
+  }
+  static std::vector<HostTensor> alone(const HostTensor& x) {
+    return run_op(
+        {"quantize", OpKind::kQuantize, QuantizeAttrs{GetParam()}, {x}, {kMake, kMake, kMake}, {}});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, QuantizeWeights, ::testing::Values(DType::kE4M3, DType::kE5M2),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(QuantizeWeights, AreEachAsIfAlone) {
+  namespace qw = quantize_weights;
+  // More than a GPU takes in one launch; smaller than a tile, larger than one, cut by its edges.
+  std::vector<HostTensor> matrices;
+  for (std::int64_t i = 0; i < 19; ++i) {
+    matrices.push_back(random({16 * (1 + i * 7 % 23), 16 * (1 + i * 5 % 17)}, DType::kBF16,
+                              static_cast<std::uint64_t>(i),
+                              std::exp2(3 * static_cast<double>(i % 7) - 12)));
+  }
+  matrices[4] = random({16, 16}, DType::kBF16, 4, 0);  // nothing but zeros
+  for (const std::size_t count : {std::size_t{1}, std::size_t{7}, matrices.size()}) {
+    const std::vector<HostTensor> some(matrices.begin(),
+                                       matrices.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto codes = run_op(together(some, {kMake, kSkip, kMake}));
+    const auto all = run_op(together(some, {kMake, kMake, kMake}));
+    OpCase turned = together(some, {kSkip, kMake, kSkip});
+    for (int i = 0; i < static_cast<int>(count); ++i)
+      turned.inputs[index(qw::in(i, qw::kKnownUnit))] = all[index(qw::out(i, quantize::kUnit))];
+    const auto transposed = run_op(turned);
+    for (int i = 0; i < static_cast<int>(count); ++i) {
+      const auto expected = alone(some[index(i)]);
+      const auto same = [&](const std::vector<HostTensor>& results, quantize::Outputs slot) {
+        EXPECT_EQ(results[index(qw::out(i, slot))].values, expected[slot].values)
+            << "matrix " << i << " of " << count << ", result " << slot;
+      };
+      same(codes, quantize::kCodes);
+      same(codes, quantize::kUnit);
+      same(all, quantize::kCodes);
+      same(all, quantize::kTransposed);
+      same(all, quantize::kUnit);
+      same(transposed, quantize::kTransposed);
+    }
+  }
+}
+
+TEST_P(QuantizeWeights, WhatIsNotFiniteStaysWithItsMatrix) {
+  namespace qw = quantize_weights;
+  std::vector<HostTensor> matrices;
+  for (std::uint64_t i = 0; i < 3; ++i) matrices.push_back(random({48, 80}, DType::kBF16, i));
+  for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    matrices[1].at(777) = bad;
+    const auto out = run_op(together(matrices, {kMake, kSkip, kMake}));
+    EXPECT_FALSE(std::isfinite(out[index(qw::out(1, quantize::kUnit))].at(0))) << bad;
+    for (const int i : {0, 2}) {
+      const auto expected = alone(matrices[index(i)]);
+      EXPECT_EQ(out[index(qw::out(i, quantize::kUnit))].values, expected[quantize::kUnit].values);
+      EXPECT_EQ(out[index(qw::out(i, quantize::kCodes))].values, expected[quantize::kCodes].values);
+    }
+  }
+}
+
+// What norms and activations leave beside their results is what a look at those finds; attention:
+// attention_test.cpp.
+TEST(Largest, IsThatOfTheResult) {
+  const auto check = [](const OpCase& c, int largest) {
+    expect_largest(c, {{0, largest}}, 0, c.inputs[0].shape.numel() / 2);
   };
   constexpr DType kType = DType::kBF16;
   for (const auto& [rows, d] :

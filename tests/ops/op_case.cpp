@@ -1,5 +1,7 @@
 #include "tests/ops/op_case.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -210,6 +212,39 @@ void expect_op(const OpCase& c, const std::vector<HostTensor>& expected, double 
     for (std::size_t i = 0; i < results.size(); ++i) {
       EXPECT_EQ(again[i].values, results[i].values)
           << c.name << ": result " << out << " in place of input " << in;
+    }
+  }
+}
+
+void expect_largest(OpCase c, const std::vector<LargestOf>& pairs, int input, std::int64_t place) {
+  const auto at = [](int slot) { return static_cast<std::size_t>(slot); };
+  const auto without = run_op(c);
+  for (const LargestOf& pair : pairs) {
+    if (c.outputs.size() <= at(pair.largest)) c.outputs.resize(at(pair.largest) + 1, kSkip);
+    c.outputs[at(pair.largest)] = kMake;
+  }
+  for (const bool with_nan : {false, true}) {
+    if (with_nan) c.inputs[at(input)].at(place) = static_cast<double>(NAN);
+    const auto out = run_op(c);
+    for (std::size_t i = 0; i < without.size() && !with_nan; ++i)
+      EXPECT_EQ(out[i].values, without[i].values) << c.name << ", result " << i;
+    for (const LargestOf& pair : pairs) {
+      double largest = 0;
+      for (const double value : out[at(pair.result)].values)
+        largest = std::isnan(value) || std::isnan(largest) ? static_cast<double>(NAN)
+                                                           : std::max(largest, std::abs(value));
+      EXPECT_EQ(std::isnan(largest), with_nan) << c.name << ", result " << pair.result;
+      double slots = 0;
+      for (const double bits : out[at(pair.largest)].values) {
+        EXPECT_GE(bits, 0) << c.name << ", a slot that was not emptied";
+        slots = std::max(slots, bits);
+      }
+      const float found = std::bit_cast<float>(static_cast<std::int32_t>(slots));
+      if (with_nan) {
+        EXPECT_TRUE(std::isnan(found)) << c.name << ", result " << pair.result;
+      } else {
+        EXPECT_EQ(static_cast<double>(found), largest) << c.name << ", result " << pair.result;
+      }
     }
   }
 }

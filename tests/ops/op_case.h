@@ -65,6 +65,15 @@ double relative_error(const HostTensor& a, const HostTensor& b);
 // every pair the op declares as in-place, where the result must have the same bits.
 void expect_op(const OpCase& c, const std::vector<HostTensor>& expected, double tolerance);
 
+// A result, and that which holds its largest magnitude (program/ops/quantize.h).
+struct LargestOf {
+  int result, largest;
+};
+// Runs the case, of bf16, with and without results that hold largest magnitudes: they must be those
+// of the results, which have the same bits either way; and NaN if one input is NaN at one place,
+// which all these results must depend on.
+void expect_largest(OpCase c, const std::vector<LargestOf>& pairs, int input, std::int64_t place);
+
 // Gradients by central differences in double: of the scalar f in every element of inputs[i].
 using ScalarFunction = std::function<double(const std::vector<HostTensor>&)>;
 HostTensor numeric_gradient(const ScalarFunction& f, std::vector<HostTensor> inputs, std::size_t i);

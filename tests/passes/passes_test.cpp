@@ -1,3 +1,4 @@
+#include <map>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -96,6 +97,93 @@ TEST(Recompute, TradesMemoryForWork) {
   EXPECT_GT(runs[2].recompute_flops, 0);
   EXPECT_LT(runs[2].recompute_flops, runs[2].flops / 3);  // at most one forward more
   EXPECT_EQ(runs[0].flops, runs[2].flops);
+}
+
+// A step whose products take operands of eight bits: sides of 16, on two tensor-parallel ranks,
+// too.
+StepOptions fp8_step() {
+  StepOptions options = tiny_step();
+  options.model.d_model = 32;
+  options.model.num_heads = 2;
+  options.model.d_kv = 16;
+  options.model.d_ff = 64;
+  options.batch = {2, 16, 8, true};
+  options.options.dtype = options.options.grad_dtype = DType::kBF16;
+  options.options.fp8 = true;
+  return options;
+}
+
+TEST(Fp8, RecomputeKeepsEveryBitOfTheGradients) {
+  StepOptions options = fp8_step();
+  const std::vector<Batch> batches = {random_batch(options, 1), random_batch(options, 2)};
+  const Gradients kept = gradients_of(options, batches);
+  for (const auto mode : {Recompute::kSelective, Recompute::kFull}) {
+    options.recompute = mode;
+    const Gradients redone = gradients_of(options, batches);
+    EXPECT_EQ(redone.loss, kept.loss);
+    EXPECT_TRUE(redone.units == kept.units);
+  }
+}
+
+// A layer's weights become operands in eight bits together: once in the forward, once more where
+// the forward's products are run again, and in the backward the last one first, then the others.
+TEST(Fp8, WeightsOfALayerAreMadeTogether) {
+  StepOptions options = fp8_step();
+  options.accumulate = 2;
+  const std::int64_t layers = options.model.encoder_layers + options.model.decoder_layers;
+  for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    options.recompute = mode;
+    const Program program = compile_step(options);
+    std::map<Phase, std::int64_t> ops;
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kQuantizeWeights) continue;
+      ++ops[op.tag.phase];
+      const std::string& unit = program.units[static_cast<std::size_t>(op.tag.unit)].name;
+      const int count = quantize_weights::count(op), all = unit.starts_with("encoder") ? 4 : 7;
+      if (op.tag.phase == Phase::kBackward) {
+        EXPECT_TRUE(count == 1 || count == all - 1) << unit;
+      } else {
+        EXPECT_EQ(count, all) << unit;
+      }
+    }
+    EXPECT_EQ(ops[Phase::kForward], 2 * layers);
+    EXPECT_EQ(ops[Phase::kBackward], 4 * layers);
+    EXPECT_EQ(ops[Phase::kRecompute], mode == Recompute::kFull ? 2 * layers : 0);
+  }
+}
+
+// What makes an operand leaves its largest magnitude beside it: only weights are gone through once
+// more for theirs, and between tensor-parallel ranks what a collective brought.
+TEST(Fp8, LargestMagnitudesComeAlongWithWhatOpsMake) {
+  for (const std::int32_t tp : {1, 2}) {
+    for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      StepOptions options = fp8_step();
+      options.layout.tp = tp;
+      options.grid = make_grid(tp, options.layout).value();
+      options.recompute = mode;
+      const Program program = compile_step(options);
+      int of_attention = 0, of_its_backward = 0;
+      for (const Op& op : program.ops) {
+        if (op.kind != OpKind::kQuantize) continue;
+        const OpView v{program, op};
+        if (v.has_in(quantize::kKnownUnit) || v.in(quantize::kX).storage == Storage::kParameter)
+          continue;
+        const Op* from = program.producer(op.inputs[quantize::kX]);
+        ASSERT_NE(from, nullptr);
+        if (tp > 1 && is_communication(from->kind)) continue;
+        ASSERT_TRUE(v.has_in(quantize::kLargest)) << v.in(quantize::kX).name;
+        EXPECT_EQ(program.producer(op.inputs[quantize::kLargest]), from);
+        of_attention += from->kind == OpKind::kAttention;
+        of_its_backward += from->kind == OpKind::kAttentionBackward;
+      }
+      // Each layer's, of the decoder also that to the source, which has two gradients.
+      const auto layers = static_cast<int>(options.model.encoder_layers),
+                 decoders = static_cast<int>(options.model.decoder_layers);
+      const int again = mode == Recompute::kNone ? 1 : 2;
+      EXPECT_EQ(of_attention, again * (layers + 2 * decoders));
+      EXPECT_EQ(of_its_backward, layers + 3 * decoders);
+    }
+  }
 }
 
 // Splitting a batch into micro-batches changes nothing but the order of sums.

@@ -66,10 +66,9 @@ TEST(Verifier, FindsAMissingWriter) {
 TEST(Verifier, FindsAPartlyWrittenTensor) {
   // The norm reads whole flat gradients: leaving out one weight's must show.
   Program program = sound_program();
-  for (auto op = program.ops.begin(); op != program.ops.end();) {
-    const bool writes_bias = op->kind == OpKind::kAttentionBackward && op->outputs.back() != kNone;
-    if (writes_bias) op->outputs.back() = op->inputs.back() = kNone;
-    ++op;
+  for (Op& op : program.ops) {
+    if (op.kind != OpKind::kAttentionBackward) continue;
+    op.outputs[attention_backward::kDBias] = op.inputs[attention_backward::kDBiasAddend] = kNone;
   }
   EXPECT_TRUE(mentions(verify(program), "bias.grads before it was written"));
 }

@@ -12,20 +12,15 @@ std::int64_t state_size(const OpView& v) {
   return size;
 }
 
-// A remainder is nothing without the working copy.
-void check_master(const OpView& v, const Tensor& master, int working_slot) {
-  QT_CHECK((master.dtype == DType::kI16) == v.has_in(working_slot),
-           "master in {} {} a working copy to read", name_of(master.dtype),
-           v.has_in(working_slot) ? "with" : "without");
-}
-
 }  // namespace
 
 const OpDecl kAdafactorSumsDecl = {
     .kind = OpKind::kAdafactorSums,
     .name = "adafactor_sums",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
-      return {{"", Shape{state_size(v)}, DType::kF32}};
+      for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
+        QT_CHECK(s.counted || !s.in_norm, "a run in the norm that is not in the sums");
+      return {{"", Shape{state_size(v)}, DType::kF32}, {"square", Shape{1}, DType::kF32}};
     },
 };
 
@@ -43,7 +38,6 @@ const OpDecl kAdafactorRmsDecl = {
     .name = "adafactor_rms",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const auto weights = static_cast<std::int64_t>(v.attrs<AdafactorAttrs>().segments.size());
-      check_master(v, v.in(adafactor_rms::kMaster), adafactor_rms::kWorkingIn);
       return {{"", Shape{2 * weights}, DType::kF32}};
     },
 };
@@ -53,7 +47,11 @@ const OpDecl kAdafactorApplyDecl = {
     .name = "adafactor_apply",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& master = v.in(adafactor_apply::kMaster);
-      check_master(v, master, adafactor_apply::kWorkingIn);
+      // A remainder is nothing without the working copy.
+      const bool reads_working = v.has_in(adafactor_apply::kWorkingIn);
+      QT_CHECK((master.dtype == DType::kI16) == reads_working,
+               "master in {} {} a working copy to read", name_of(master.dtype),
+               reads_working ? "with" : "without");
       const DType working = v.has_out(adafactor_apply::kWorking)
                                 ? v.out(adafactor_apply::kWorking).dtype
                                 : DType::kBF16;

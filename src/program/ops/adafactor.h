@@ -3,9 +3,13 @@
 // ops, because two sums over a whole weight stand between the gradient and the update, and where a
 // weight is sharded those sums cross ranks:
 //
-//   sums      per weight: sum over columns and over rows of (scale g)^2 + eps1
-//   moments   running means from the sums; factors r_i = (R_i / mean R)^-1/2, c_j = C_j^-1/2
-//   rms       per weight: sum of squares of the update u_ij = g_ij r_i c_j, and of the weight
+//   sums      per weight: sums of g^2 over columns and over rows; their total, from which comes the
+//             norm that `scale` clips by: no other look at the gradients is needed for it
+//   moments   running means of (scale g)^2 + eps1; factors r_i = (R_i / mean R)^-1/2,
+//             c_j = C_j^-1/2
+//   rms       per weight: sum of squares of the update u_ij = scale g_ij r_i c_j, and of the weight
+//             as the model computes with it: of millions of weights, what their rounding adds is
+//             lost in the mean, and half of the bytes need not be read
 //   apply     w -= lr * rate_scale * max(eps2, rms(w)) * u / max(1, rms(u) / clip_threshold)
 //             and where there is a running mean of the weights, ema = d ema + (1 - d) w
 //
@@ -32,6 +36,7 @@ struct AdafactorSegment {
   std::int64_t row0 = 0, col0 = 0, part_rows = 1, part_cols = 1, first = 0;
   bool counted =
       true;  // this rank's run enters the sums: of ranks with the same run, only one's does
+  bool in_norm = true;  // and the total, which all ranks of the world add up
   float weight_decay = 0;
   float rate_scale = 1;
 
@@ -64,8 +69,8 @@ inline std::int64_t row_count(const AdafactorSegment& s) {
 }  // namespace adafactor
 
 namespace adafactor_sums {
-enum Inputs { kGrad, kScale };
-enum Outputs { kSums };  // f32 [state size]
+enum Inputs { kGrad };
+enum Outputs { kSums, kSquare };  // f32 [state size]; f32 [1]: the total
 }  // namespace adafactor_sums
 
 namespace adafactor_moments {
@@ -74,7 +79,7 @@ enum Outputs { kStateOut, kFactors };  // f32 [state size] each
 }  // namespace adafactor_moments
 
 namespace adafactor_rms {
-enum Inputs { kGrad, kScale, kFactors, kMaster, kWorkingIn };
+enum Inputs { kGrad, kScale, kFactors, kWeights };  // these as the model computes with them
 enum Outputs { kSquares };  // f32 [2 * weights]: of the update, of the weight
 }  // namespace adafactor_rms
 

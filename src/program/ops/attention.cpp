@@ -55,20 +55,22 @@ const OpDecl kAttentionDecl = {
       const Tensor& q = v.in(attention::kQ);
       check_operands(v, q.shape, v.has_in(attention::kKv), attention::kKv);
       return {{"", q.shape.with_cols(std::int64_t{a.heads} * a.head_dim), q.dtype},
-              {"lse", Shape{q.shape[0], a.heads, q.shape[1]}, DType::kF32}};
+              {"lse", Shape{q.shape[0], a.heads, q.shape[1]}, DType::kF32},
+              {"largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .vjp =
         [](VjpContext& c) {
           const TensorId bias = c.in(attention::kBias);
           const TensorId d_bias = bias == kNone ? kNone : c.weight_grad(attention::kBias);
           const bool cross = c.in(attention::kKv) != kNone;
+          const TensorId largest = c.out(attention::kLargest) == kNone ? kNone : kCreate;
           const auto out = c.builder.emit(
               c.grad_name(attention::kQ), OpKind::kAttentionBackward, c.forward.attrs,
               {c.d_out(attention::kOut), c.in(attention::kQ), c.in(attention::kKv), bias,
                c.in(attention::kLengths), c.in(attention::kStep), c.out(attention::kOut),
                c.out(attention::kLogSumExp), d_bias, c.in(attention::kQuerySegments),
                c.in(attention::kKeySegments)},
-              {kCreate, cross ? kCreate : kNone, d_bias});
+              {kCreate, cross ? kCreate : kNone, d_bias, largest, cross ? largest : kNone});
           c.contribute(attention::kQ, out[attention_backward::kDQ]);
           if (cross) c.contribute(attention::kKv, out[attention_backward::kDKv]);
         },
@@ -95,7 +97,9 @@ const OpDecl kAttentionBackwardDecl = {
                                    : DType::kF32;
       return {{"", q.shape, q.dtype},
               {"kv", keys.shape, keys.dtype},
-              {"bias", Shape{a.buckets, a.heads}, bias_dtype}};
+              {"bias", Shape{a.buckets, a.heads}, bias_dtype},
+              {"largest", Shape{quantize::kSlots}, DType::kI32},
+              {"kv.largest", Shape{quantize::kSlots}, DType::kI32}};
     },
     .flops =
         [](const OpView& v) {

@@ -50,7 +50,8 @@ enum Inputs {
   kQuerySegments,
   kKeySegments
 };
-enum Outputs { kOut, kLogSumExp };  // [b, t, A], f32 [b, heads, t]
+// [b, t, A]; f32 [b, heads, t]; out's largest magnitude (quantize.h), optional.
+enum Outputs { kOut, kLogSumExp, kLargest };
 }  // namespace attention
 
 namespace attention_backward {
@@ -67,7 +68,9 @@ enum Inputs {
   kQuerySegments,
   kKeySegments
 };
-enum Outputs { kDQ, kDKv, kDBias };  // shaped as the inputs they belong to
+// The first three are shaped as the inputs they belong to. The last two are optional: the largest
+// magnitudes of d_q, which in self-attention is [d_q | d_k | d_v], and of d_kv.
+enum Outputs { kDQ, kDKv, kDBias, kDQLargest, kDKvLargest };
 }  // namespace attention_backward
 
 }  // namespace quintet

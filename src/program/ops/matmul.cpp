@@ -23,11 +23,11 @@ namespace {
 
 // Of a linear layer whose operands are rounded to eight bits: so is the gradient, and both products
 // sum along rows of transposed copies. That of the activation was made in the forward; that of the
-// weight is made now, as two bytes a parameter would wait for it.
+// weight is made in the backward, as a byte a parameter would wait for it.
 void vjp_in_fp8(VjpContext& c) {
   const Program& program = c.builder.program();
-  const Op x = *program.producer(c.in(kA)), w = *program.producer(c.in(kB));
-  const TensorId dy = c.d_out(kC), weight = w.inputs[quantize::kX];
+  const Op x = *program.producer(c.in(kA));
+  const TensorId dy = c.d_out(kC), weight = weight_of_codes(program, c.in(kB));
   const auto d = c.builder.emit(
       program.tensor(dy).name, OpKind::kQuantize, QuantizeAttrs{kGradientFormat},
       {dy, kNone, largest_of(program, dy, c.forward.tag.unit)}, {kCreate, kCreate, kCreate});
@@ -38,13 +38,11 @@ void vjp_in_fp8(VjpContext& c) {
                  {d[quantize::kTransposed], x.outputs[quantize::kTransposed], d_weight,
                   d[quantize::kUnit], x.outputs[quantize::kUnit]},
                  {d_weight});
-  const TensorId unit = w.outputs[quantize::kUnit];
-  const auto turned = c.builder.emit(program.tensor(weight).name, OpKind::kQuantize, w.attrs,
-                                     {weight, unit}, {kNone, kCreate});
+  const TensorId turned = transposed_weight(c.builder, c.in(kB));
   const TensorId addend = c.take_addend(kA);
-  c.contribute(kA, c.builder.emit_one(c.grad_name(kA), OpKind::kMatmul, along_rows,
-                                      {d[quantize::kCodes], turned[quantize::kTransposed], addend,
-                                       d[quantize::kUnit], unit}));
+  c.contribute(kA, c.builder.emit_one(
+                       c.grad_name(kA), OpKind::kMatmul, along_rows,
+                       {d[quantize::kCodes], turned, addend, d[quantize::kUnit], c.in(kUnitB)}));
   if (c.in(kAddend) != kNone) c.contribute(kAddend, dy);
 }
 

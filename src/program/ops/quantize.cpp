@@ -1,7 +1,10 @@
 #include "program/ops/quantize.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/index.h"
+#include "program/builder.h"
 #include "program/op_decl.h"
 #include "program/vjp.h"
 
@@ -9,43 +12,135 @@ namespace quintet {
 
 TensorId largest_of(const Program& program, TensorId tensor, std::int32_t unit) {
   const Op* op = program.producer(tensor);
-  if (op == nullptr || OpView::slot(op->outputs, 0) != tensor) return kNone;
+  if (op == nullptr) return kNone;
   const auto chunk = [&](std::int32_t of) { return program.units.at(index(of)).chunk; };
   if (op->tag.unit < 0 || unit < 0 || chunk(op->tag.unit) != chunk(unit)) return kNone;
+  // What lies beside the tensor if it is this result of the op.
+  const auto beside = [&](int result, int largest) {
+    return OpView::slot(op->outputs, result) == tensor ? OpView::slot(op->outputs, largest) : kNone;
+  };
   switch (op->kind) {
     case OpKind::kRmsNorm:
-      return OpView::slot(op->outputs, rms_norm::kLargest);
+      return beside(rms_norm::kY, rms_norm::kLargest);
     case OpKind::kRmsNormBackward:
-      return OpView::slot(op->outputs, rms_norm_backward::kLargest);
+      return beside(rms_norm_backward::kDx, rms_norm_backward::kLargest);
     case OpKind::kActivation:
-      return OpView::slot(op->outputs, activation::kLargest);
+      return beside(activation::kY, activation::kLargest);
     case OpKind::kActivationBackward:
-      return OpView::slot(op->outputs, activation_backward::kLargest);
+      return beside(activation_backward::kDh, activation_backward::kLargest);
+    case OpKind::kAttention:
+      return beside(attention::kOut, attention::kLargest);
+    case OpKind::kAttentionBackward: {
+      const TensorId of_q = beside(attention_backward::kDQ, attention_backward::kDQLargest);
+      return of_q != kNone ? of_q
+                           : beside(attention_backward::kDKv, attention_backward::kDKvLargest);
+    }
     default:
       return kNone;
   }
 }
 
+int quantize_weights::count(const Op& op) {
+  return static_cast<int>(op.inputs.size()) / kInputs;
+}
+
+namespace {
+
+// The quantize_weights that made these codes, and of which of its matrices.
+std::pair<const Op&, int> maker_of(const Program& program, TensorId codes) {
+  const Op* op = program.producer(codes);
+  QT_CHECK(op != nullptr && op->kind == OpKind::kQuantizeWeights, "{} is not made of a weight",
+           program.tensor(codes).name);
+  const auto at = std::find(op->outputs.begin(), op->outputs.end(), codes);
+  return {*op, static_cast<int>(at - op->outputs.begin()) / quantize_weights::kOutputs};
+}
+
+}  // namespace
+
+TensorId weight_of_codes(const Program& program, TensorId codes) {
+  const auto& [op, matrix] = maker_of(program, codes);
+  return op.inputs[index(quantize_weights::in(matrix, quantize_weights::kX))];
+}
+
+TensorId transposed_weight(Builder& builder, TensorId codes) {
+  namespace qw = quantize_weights;
+  const Program& program = builder.program();
+  const auto maker = maker_of(program, codes);
+  const Op forward = maker.first;  // a copy: emitting grows the list
+  const int matrix = maker.second;
+  const auto unit = [&](int i) { return forward.outputs[index(qw::out(i, quantize::kUnit))]; };
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    if (op->kind != OpKind::kQuantizeWeights) continue;
+    const auto at = std::find(op->inputs.begin(), op->inputs.end(), unit(matrix));
+    if (at == op->inputs.end()) continue;
+    const int there = static_cast<int>(at - op->inputs.begin()) / qw::kInputs;
+    return op->outputs[index(qw::out(there, quantize::kTransposed))];
+  }
+  // The backward comes to the forward's last weight first, and to the others in turn.
+  const int last = qw::count(forward) - 1;
+  const int begin = matrix == last ? last : last - 1, end = matrix == last ? last : 0;
+  std::vector<TensorId> inputs, outputs;
+  for (int i = begin; i >= end; --i) {
+    inputs.insert(inputs.end(), {forward.inputs[index(qw::in(i, qw::kX))], unit(i)});
+    outputs.insert(outputs.end(), {kNone, kCreate, kNone});
+  }
+  const auto made = builder.emit("", OpKind::kQuantizeWeights, forward.attrs, std::move(inputs),
+                                 std::move(outputs));
+  return made[index(qw::out(begin - matrix, quantize::kTransposed))];
+}
+
+namespace {
+
+// What is made of one matrix, in the order of quantize::Outputs.
+std::array<TensorSpec, 3> operands_of(const Tensor& x, DType format) {
+  QT_CHECK(is_fp8(format) && is_float(x.dtype), "{} in {}", name_of(x.dtype), name_of(format));
+  QT_CHECK(x.shape.rows() % quantize::kMultiple == 0 && x.shape.cols() % quantize::kMultiple == 0,
+           "{} as an operand in eight bits: rows and columns must be multiples of {}",
+           x.shape.str(), quantize::kMultiple);
+  return {{{"fp8", x.shape, format},
+           {"fp8t", Shape{x.shape.cols(), x.shape.rows()}, format},
+           {"fp8_unit", Shape{1}, DType::kF32}}};
+}
+
+}  // namespace
+
 const OpDecl kQuantizeDecl = {
     .kind = OpKind::kQuantize,
     .name = "quantize",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
-      const Tensor& x = v.in(quantize::kX);
-      const DType format = v.attrs<QuantizeAttrs>().format;
-      QT_CHECK(is_fp8(format) && is_float(x.dtype), "{} in {}", name_of(x.dtype), name_of(format));
-      QT_CHECK(
-          x.shape.rows() % quantize::kMultiple == 0 && x.shape.cols() % quantize::kMultiple == 0,
-          "{} as an operand in eight bits: rows and columns must be multiples of {}", x.shape.str(),
-          quantize::kMultiple);
-      return {{"fp8", x.shape, format},
-              {"fp8t", Shape{x.shape.cols(), x.shape.rows()}, format},
-              {"fp8_unit", Shape{1}, DType::kF32}};
+      const auto specs = operands_of(v.in(quantize::kX), v.attrs<QuantizeAttrs>().format);
+      return {specs.begin(), specs.end()};
     },
     .vjp =
         [](VjpContext& c) {
           const TensorId d = c.d_out(quantize::kCodes);
           if (d != kNone) c.contribute(quantize::kX, d);
         },
+    .redo = Redo::kCheap,
+};
+
+const OpDecl kQuantizeWeightsDecl = {
+    .kind = OpKind::kQuantizeWeights,
+    .name = "quantize_weights",
+    .infer = [](const OpView& v) -> std::vector<TensorSpec> {
+      namespace qw = quantize_weights;
+      const int count = qw::count(v.op);
+      QT_CHECK(count > 0 && std::ssize(v.op.inputs) == count * qw::kInputs,
+               "{} inputs are not matrices with their units", v.op.inputs.size());
+      std::vector<TensorSpec> specs;
+      for (int i = 0; i < count; ++i) {
+        QT_CHECK(v.has_in(qw::in(i, qw::kKnownUnit)) == v.has_in(qw::kKnownUnit),
+                 "the units of some matrices are known and of others not");
+        const Tensor& x = v.in(qw::in(i, qw::kX));
+        QT_CHECK(x.dtype == v.in(qw::kX).dtype, "matrices of {} and {}", name_of(x.dtype),
+                 name_of(v.in(qw::kX).dtype));
+        for (TensorSpec spec : operands_of(x, v.attrs<QuantizeAttrs>().format)) {
+          spec.named_after = OpView::slot(v.op.inputs, qw::in(i, qw::kX));
+          specs.push_back(spec);
+        }
+      }
+      return specs;
+    },
     .redo = Redo::kCheap,
 };
 

@@ -12,6 +12,10 @@
 
 namespace quintet {
 
+struct Op;
+struct Program;
+class Builder;
+
 // Of the backward's gradients. Each tensor has a scale of its own, so the range of e4m3 is enough,
 // and it has one bit of fraction more than e5m2.
 inline constexpr DType kGradientFormat = DType::kE4M3;
@@ -39,10 +43,36 @@ inline constexpr std::int64_t kMultiple = 16;
 inline constexpr std::int64_t kSlots = 256;
 }  // namespace quantize
 
-struct Program;
+// The same for several matrices, each with a unit of its own, in one op: the weights that a layer
+// multiplies with. They are all there when the layer begins, unlike its activations, and one by one
+// they are short work: on a GPU most of a launch would be its beginning and its end.
+//
+// Matrix i has the i-th pair of inputs and the i-th triple of outputs. The units of all are known,
+// or those of none. The matrices come in the order in which products will read their codes. There
+// is no gradient: products add to those of their weights by themselves.
+namespace quantize_weights {
+enum Inputs { kX, kKnownUnit, kInputs };
+using Outputs = quantize::Outputs;  // any may be absent
+inline constexpr int kOutputs = 3;
+
+constexpr int in(int matrix, Inputs slot) {
+  return matrix * kInputs + slot;
+}
+constexpr int out(int matrix, Outputs slot) {
+  return matrix * kOutputs + slot;
+}
+int count(const Op& op);
+}  // namespace quantize_weights
 
 // The largest magnitude of a tensor, if the op that makes the tensor left it and the reader, an op
 // of this unit, is in the same piece of the pipeline; kNone otherwise.
 TensorId largest_of(const Program& program, TensorId tensor, std::int32_t unit);
+
+// The weight of which quantize_weights made these codes.
+TensorId weight_of_codes(const Program& program, TensorId codes);
+// Its transposed codes, for the backward. Of the weights of that op the last is turned alone and
+// the others together: the last is the first that the backward reads, when the layer's widest
+// gradient is still to be rounded, and memory is not to hold what only later products read.
+TensorId transposed_weight(Builder& builder, TensorId codes);
 
 }  // namespace quintet

@@ -31,12 +31,9 @@ bool is_poisoned(float scale) {
 }
 
 template <class G>
-void sums_of(const AdafactorSegment& s, const G* grad, float scale, float epsilon, float* sums) {
+void sums_of(const AdafactorSegment& s, const G* grad, float* sums) {
   std::memset(sums, 0, static_cast<std::size_t>(s.state_size()) * sizeof(float));
-  const auto square = [=](G g) {
-    const float scaled = static_cast<float>(g) * scale;
-    return scaled * scaled + epsilon;
-  };
+  const auto square = [](G g) { return static_cast<float>(g) * static_cast<float>(g); };
   if (!s.counted) return;
   const std::int64_t base = first_row(s), count = row_count(s);
   if (!s.factored) {
@@ -89,14 +86,19 @@ void for_row(const AdafactorSegment& s, const float* factors, std::int64_t row, 
 
 void adafactor_sums(const OpContext& op) {
   const auto& attrs = op.attrs<AdafactorAttrs>();
-  const float scale = *op.in_data<float>(adafactor_sums::kScale);
   auto* sums = op.out_data<float>(adafactor_sums::kSums);
+  double total = 0;
   with_float_type(op.in(adafactor_sums::kGrad).dtype, [&]<class G>(G) {
     const auto* grad = op.in_data<G>(adafactor_sums::kGrad);
     for (const AdafactorSegment& s : attrs.segments) {
-      sums_of(s, grad, scale, attrs.epsilon1, sums + s.state);
+      float* own = sums + s.state;
+      sums_of(s, grad, own);
+      if (!s.in_norm) continue;
+      const std::int64_t once = s.factored ? s.rows : s.state_size();
+      for (std::int64_t i = 0; i < once; ++i) total += static_cast<double>(own[i]);
     }
   });
+  *op.out_data<float>(adafactor_sums::kSquare) = static_cast<float>(total);
 }
 
 void adafactor_moments(const OpContext& op) {
@@ -106,7 +108,8 @@ void adafactor_moments(const OpContext& op) {
   const auto beta2 = static_cast<float>(1 - std::pow(step, static_cast<double>(attrs.decay_rate)));
   auto* state = op.out_data<float>(adafactor_moments::kStateOut);
   auto* factors = op.out_data<float>(adafactor_moments::kFactors);
-  if (is_poisoned(*op.in_data<float>(adafactor_moments::kScale))) {
+  const float scale = *op.in_data<float>(adafactor_moments::kScale);
+  if (is_poisoned(scale)) {
     std::memset(factors, 0, static_cast<std::size_t>(op.out(adafactor_moments::kFactors).bytes()));
     return;
   }
@@ -115,7 +118,8 @@ void adafactor_moments(const OpContext& op) {
     float *mean = state + s.state, *factor = factors + s.state;
     const auto blend = [&](std::int64_t from, std::int64_t count, std::int64_t divisor) {
       for (std::int64_t i = from; i < from + count; ++i) {
-        mean[i] = beta2 * mean[i] + (1 - beta2) * sum[i] / static_cast<float>(divisor);
+        const float square = sum[i] * scale * scale / static_cast<float>(divisor) + attrs.epsilon1;
+        mean[i] = beta2 * mean[i] + (1 - beta2) * square;
       }
     };
     if (!s.factored) {
@@ -138,7 +142,7 @@ void adafactor_rms(const OpContext& op) {
   const float scale = *op.in_data<float>(adafactor_rms::kScale);
   const auto* factors = op.in_data<float>(adafactor_rms::kFactors);
   auto* squares = op.out_data<float>(adafactor_rms::kSquares);
-  const auto run = [&]<class G>(const G* grad, auto master) {
+  const auto run = [&]<class G, class W>(const G* grad, const W* weights) {
     for (std::size_t w = 0; w < attrs.segments.size(); ++w) {
       const AdafactorSegment& s = attrs.segments[w];
       const std::int64_t base = first_row(s), rows = s.counted ? row_count(s) : 0;
@@ -153,7 +157,7 @@ void adafactor_rms(const OpContext& op) {
                 for_row(s, factors + s.state, base + r, [&](std::int64_t i, float factor) {
                   const float u = static_cast<float>(grad[i]) * scale * factor;
                   update += u * u;
-                  weight += master.load(i) * master.load(i);
+                  weight += static_cast<float>(weights[i]) * static_cast<float>(weights[i]);
                 });
                 of_update[block] += static_cast<double>(update);
                 of_weight[block] += static_cast<double>(weight);
@@ -170,8 +174,9 @@ void adafactor_rms(const OpContext& op) {
     }
   };
   with_float_type(op.in(adafactor_rms::kGrad).dtype, [&]<class G>(G) {
-    with_master(op, adafactor_rms::kMaster, adafactor_rms::kWorkingIn, -1,
-                [&](auto master) { run(op.in_data<G>(adafactor_rms::kGrad), master); });
+    with_float_type(op.in(adafactor_rms::kWeights).dtype, [&]<class W>(W) {
+      run(op.in_data<G>(adafactor_rms::kGrad), op.in_data<W>(adafactor_rms::kWeights));
+    });
   });
 }
 

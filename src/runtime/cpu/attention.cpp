@@ -11,6 +11,7 @@
 #include "runtime/cpu/dropout_mask.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/kernel.h"
+#include "runtime/cpu/largest.h"
 #include "runtime/cpu/vector_math.h"
 
 // One (sequence, head) at a time, queries in blocks: scores = Q K^T for a block, softmax row by
@@ -361,7 +362,10 @@ void backward(const OpContext& op) {
 }  // namespace
 
 void attention(const OpContext& op) {
-  with_float_type(op.in(attention::kQ).dtype, [&]<class T>(T) { forward<T>(op); });
+  with_float_type(op.in(attention::kQ).dtype, [&]<class T>(T) {
+    forward<T>(op);
+    leave_largest<T>(op, attention::kOut, attention::kLargest);
+  });
 }
 
 void attention_backward(const OpContext& op) {
@@ -370,6 +374,8 @@ void attention_backward(const OpContext& op) {
       op.has_out(attention_backward::kDBias) ? op.out(attention_backward::kDBias).dtype : dtype;
   with_float_type(dtype, [&]<class T>(T) {
     with_float_type(grad_dtype, [&]<class G>(G) { backward<T, G>(op); });
+    leave_largest<T>(op, attention_backward::kDQ, attention_backward::kDQLargest);
+    leave_largest<T>(op, attention_backward::kDKv, attention_backward::kDKvLargest);
   });
 }
 

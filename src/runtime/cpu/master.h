@@ -39,8 +39,8 @@ struct Ema {
   void add(std::int64_t i, float weight) const { mean[i] = decay * mean[i] + (1 - decay) * weight; }
 };
 
-// Calls body(master) for the master in an op's slots: the one it reads, and the outputs it writes,
-// if it does.
+// Calls body(master) for the master in an op's slots: the one it reads, and the working copy it
+// writes, if there is one.
 template <class Body>
 void with_master(const OpContext& op, int in_slot, int in_working, int out_working,
                  const Body& body) {
@@ -50,7 +50,7 @@ void with_master(const OpContext& op, int in_slot, int in_working, int out_worki
     return;
   }
   auto* full = const_cast<float*>(op.in_data<float>(in_slot));  // updated in place
-  if (out_working < 0 || !op.has_out(out_working)) {
+  if (!op.has_out(out_working)) {
     body(FullMaster<float>{full, nullptr});
   } else {
     with_float_type(op.out(out_working).dtype, [&]<class W>(W) {

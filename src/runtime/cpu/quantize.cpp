@@ -7,35 +7,67 @@
 #include "runtime/cpu/largest.h"
 
 namespace quintet::cpu {
+namespace {
+
+// The codes of a matrix with a known unit; either of them may be null.
+template <class T, class F>
+void write_codes(const T* x, const Shape& shape, float unit, F* codes, F* transposed) {
+  const std::int64_t rows = shape.rows(), cols = shape.cols();
+  const float scale = fp8_scale(unit);
+  parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      for (std::int64_t c = 0; c < cols; ++c) {
+        const F code(static_cast<float>(x[r * cols + c]) * scale);
+        if (codes != nullptr) codes[r * cols + c] = code;
+        if (transposed != nullptr) transposed[c * rows + r] = code;
+      }
+    }
+  });
+}
+
+// Calls body with the types of what is rounded and of its codes.
+template <class Body>
+void with_types(const OpContext& op, const Body& body) {
+  with_float_type(op.in(quantize::kX).dtype, [&]<class T>(T) {
+    with_fp8_type(op.attrs<QuantizeAttrs>().format,
+                  [&]<class F>(F) { body.template operator()<T, F>(); });
+  });
+}
+
+}  // namespace
 
 void quantize(const OpContext& op) {
-  const Shape& shape = op.in(quantize::kX).shape;
-  const std::int64_t rows = shape.rows(), cols = shape.cols();
-  with_float_type(op.in(quantize::kX).dtype, [&]<class T>(T) {
-    with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-      const auto* x = op.in_data<T>(quantize::kX);
-      auto *codes = op.out_data<F>(quantize::kCodes),
-           *transposed = op.out_data<F>(quantize::kTransposed);
-      const bool known = op.has_in(quantize::kKnownUnit);
-      const auto* slots = op.in_data<std::uint32_t>(quantize::kLargest);
-      const auto largest = [&] {
-        return slots == nullptr ? largest_magnitude(x, rows * cols)
-                                : *std::max_element(slots, slots + quantize::kSlots);
-      };
-      const float unit = known ? *op.in_data<float>(quantize::kKnownUnit)
-                               : fp8_unit(largest(), F::kLargestExponent);
-      const float scale = fp8_scale(unit);
-      if (!known) *op.out_data<float>(quantize::kUnit) = unit;
-      parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t r = begin; r < end; ++r) {
-          for (std::int64_t c = 0; c < cols; ++c) {
-            const F code(static_cast<float>(x[r * cols + c]) * scale);
-            if (codes != nullptr) codes[r * cols + c] = code;
-            if (transposed != nullptr) transposed[c * rows + r] = code;
-          }
-        }
-      });
-    });
+  with_types(op, [&]<class T, class F>() {
+    const auto* x = op.in_data<T>(quantize::kX);
+    const Shape& shape = op.in(quantize::kX).shape;
+    const bool known = op.has_in(quantize::kKnownUnit);
+    const auto* slots = op.in_data<std::uint32_t>(quantize::kLargest);
+    const auto largest = [&] {
+      return slots == nullptr ? largest_magnitude(x, shape.numel())
+                              : *std::max_element(slots, slots + quantize::kSlots);
+    };
+    const float unit =
+        known ? *op.in_data<float>(quantize::kKnownUnit) : fp8_unit(largest(), F::kLargestExponent);
+    if (!known) *op.out_data<float>(quantize::kUnit) = unit;
+    write_codes(x, shape, unit, op.out_data<F>(quantize::kCodes),
+                op.out_data<F>(quantize::kTransposed));
+  });
+}
+
+void quantize_weights(const OpContext& op) {
+  namespace qw = quantize_weights;
+  with_types(op, [&]<class T, class F>() {
+    for (int i = 0; i < qw::count(op.op); ++i) {
+      const auto* x = op.in_data<T>(qw::in(i, qw::kX));
+      const Shape& shape = op.in(qw::in(i, qw::kX)).shape;
+      const auto* known = op.in_data<float>(qw::in(i, qw::kKnownUnit));
+      const float unit = known != nullptr
+                             ? *known
+                             : fp8_unit(largest_magnitude(x, shape.numel()), F::kLargestExponent);
+      if (auto* found = op.out_data<float>(qw::out(i, quantize::kUnit))) *found = unit;
+      write_codes(x, shape, unit, op.out_data<F>(qw::out(i, quantize::kCodes)),
+                  op.out_data<F>(qw::out(i, quantize::kTransposed)));
+    }
   });
 }
 

@@ -7,12 +7,15 @@
 #include "runtime/cuda/check.h"
 #ifdef QUINTET_HAS_SM90
 #include "runtime/cuda/attention_sm90.h"
+#include "runtime/cuda/largest.h"
 #endif
 
 namespace quintet::cuda {
 
 #ifdef QUINTET_HAS_SM90
 namespace {
+
+static_assert(sm90::kLargestSlots == quantize::kSlots);
 
 struct Slots {
   int q, kv, bias, lengths, query_segments, key_segments;
@@ -64,7 +67,7 @@ void attention(const OpContext& op) {
                   a))
     return plain_attention(op);
   QT_CUDA(sm90::forward(a, op.out_data<void>(slots::kOut), op.out_data<float>(slots::kLogSumExp),
-                        op.stream()));
+                        empty_slots(op, slots::kLargest, op.in(slots::kQ).dtype), op.stream()));
 }
 
 void attention_backward(const OpContext& op) {
@@ -93,6 +96,10 @@ void attention_backward(const OpContext& op) {
     b.d_bias_f32 = op.out(slots::kDBias).dtype == DType::kF32;
     b.add_to_d_bias = op.has_in(slots::kDBiasAddend);
   }
+  const DType dtype = op.in(slots::kQ).dtype;
+  b.d_q_largest = empty_slots(op, slots::kDQLargest, dtype);
+  b.d_kv_largest =
+      op.has_in(slots::kKv) ? empty_slots(op, slots::kDKvLargest, dtype) : b.d_q_largest;
   QT_CUDA(sm90::backward(a, b, op.scratch<void>(), op.stream()));
 }
 

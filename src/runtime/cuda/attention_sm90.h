@@ -18,6 +18,9 @@ namespace quintet::cuda::sm90 {
 inline constexpr int kHeadDim = 64;
 // The bias is one constant per head and side from this distance on.
 inline constexpr int kBiasBand = 128;
+// Words into which a kernel puts bits of float32 magnitudes of what it stores, if asked to; the
+// largest of them is the largest of all. They are zero before.
+inline constexpr int kLargestSlots = 256;
 
 // The bias added to a score depends on key - query alone and is looked up in a table by bucket.
 struct RelativeBias {
@@ -54,13 +57,17 @@ struct AttentionBackward {
   void* d_bias = nullptr;
   bool d_bias_f32 = true;
   bool add_to_d_bias = false;  // d_bias holds an addend
+  // [kLargestSlots] of d_q, and of d_k and d_v together; may be the same; null: nobody asks.
+  std::uint32_t *d_q_largest = nullptr, *d_kv_largest = nullptr;
 };
 
 // Whether these kernels take the case on the current device.
 bool supported(const Attention& a);
 
-// out: bf16 [b, t, A]; lse: f32 [b, h, t]. Queries that see no key get 0 in both.
-cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stream);
+// out: bf16 [b, t, A]; lse: f32 [b, h, t]. Queries that see no key get 0 in both. largest:
+// [kLargestSlots] of out, or null.
+cudaError_t forward(const Attention& a, void* out, float* lse, std::uint32_t* largest,
+                    cudaStream_t stream);
 
 // Bytes of scratch that backward() needs, 256-byte aligned: 8 per score row, 256 per query for each
 // block at work (as many as multiprocessors, or heads of all samples if those are fewer), and with

@@ -23,6 +23,7 @@
 #include "runtime/cuda/attention_sm90_backward_roles.cuh"
 #include "runtime/cuda/attention_sm90_common.h"
 #include "runtime/cuda/attention_sm90_device.cuh"
+#include "runtime/cuda/largest_device.cuh"
 
 namespace quintet::cuda::sm90 {
 namespace {
@@ -104,15 +105,18 @@ __device__ __forceinline__ float score_gradients(const float (&w)[64], const flo
   return sums[0] + sums[1];
 }
 
-// Writes a warpgroup's [64, 64] accumulator as bf16 to a tile.
+// Writes a warpgroup's [64, 64] accumulator as bf16 to a tile. `most`: the largest pair so far.
 __device__ __forceinline__ void stage_tile(const float (&d)[32], const std::uint8_t* tile, int warp,
-                                           int lane) {
+                                           int lane, std::uint32_t& most) {
   const int row = warp % 4 * 16 + lane % 16;
 #pragma unroll
   for (int n = 0; n < 8; n += 2) {
     std::uint32_t r[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) r[i] = pack(d[4 * n + 2 * i], d[4 * n + 2 * i + 1]);
+    for (int i = 0; i < 4; ++i) {
+      r[i] = pack(d[4 * n + 2 * i], d[4 * n + 2 * i + 1]);
+      most = larger_pair(most, r[i]);
+    }
     store_matrices(shared_address(tile) + row * 128 + ((n + lane / 16) ^ (row % 8)) * 16, r);
   }
 }
@@ -141,22 +145,29 @@ __device__ __forceinline__ void get_sums(float (&d)[32], const float4* from) {
 }
 
 // Writes a warpgroup's part of dQ of one tile.
-__device__ __forceinline__ void write_d_q(const Params& p, const float (&d)[32], int sample,
-                                          int head, int first_query) {
+__device__ __forceinline__ void write_d_q(const Params& p, Shared& shared, const float (&d)[32],
+                                          int sample, int head, int first_query) {
   const int thread = threadIdx.x % kGroupThreads;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;
   __nv_bfloat16* row = p.d_q + (std::int64_t{sample} * p.queries + query) * p.q_ld +
                        head * kHeadDim + 2 * (thread % 4);
+  std::uint32_t most = 0;
+  const auto store = [&](__nv_bfloat16* to, float low, float high) {
+    const std::uint32_t pair = pack(low, high);
+    *reinterpret_cast<std::uint32_t*>(to) = pair;
+    most = larger_pair(most, pair);
+  };
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    if (query < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * n) = pack(d[4 * n], d[4 * n + 1]);
-    }
-    if (query + 8 < p.queries) {
-      *reinterpret_cast<std::uint32_t*>(row + 8 * p.q_ld + 8 * n) =
-          pack(d[4 * n + 2], d[4 * n + 3]);
-    }
+    if (query < p.queries) store(row + 8 * n, d[4 * n], d[4 * n + 1]);
+    if (query + 8 < p.queries) store(row + 8 * p.q_ld + 8 * n, d[4 * n + 2], d[4 * n + 3]);
   }
+  // Registers are scarce here, so the largest waits in shared memory, each thread's in a word of
+  // its own; volatile, for not even the word's address should be kept.
+  unsigned self;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(self));
+  std::uint32_t& so_far = shared.d_q_most[self];
+  so_far = larger_pair(so_far, most);
 }
 
 __device__ __forceinline__ void zero_rows(__nv_bfloat16* to, std::int64_t ld, int rows) {
@@ -312,7 +323,7 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
 #pragma unroll
         for (int e = 0; e < 32; ++e) d_q[e] += old[e];
       }
-      write_d_q(p, d_q, item.sample, item.head, i * kTile + group * kGroupRows);
+      write_d_q(p, shared, d_q, item.sample, item.head, i * kTile + group * kGroupRows);
     };
     ring.advance();
     if (n + 1 == tiles) {
@@ -328,8 +339,9 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
   std::uint8_t* d_v_tile = shared.v[kv.stage] + group * kTileBytes / 2;
   std::uint8_t* d_k_tile = shared.k[kv.stage] + group * kTileBytes / 2;
   named_barrier<2 * kGroupThreads>(kMultiplyBarrier);
-  stage_tile(d_v, d_v_tile, warp, lane);
-  stage_tile(d_k, d_k_tile, warp, lane);
+  std::uint32_t most = 0;
+  stage_tile(d_v, d_v_tile, warp, lane, most);
+  stage_tile(d_k, d_k_tile, warp, lane, most);
   fence_async();
   named_barrier<kGroupThreads>(1 + group);
   if (leader) {
@@ -341,6 +353,8 @@ __device__ __forceinline__ void key_tile(const Params& p, Shared& shared, const 
     barrier_arrive(&shared.kv_empty[kv.stage]);
   }
   __syncwarp();
+  // Rows past the last key are not stored, but zero, as nobody sees those keys: they do not count.
+  if (p.d_kv_largest != nullptr) say_largest<kLargestSlots>(p.d_kv_largest, most);
 }
 
 template <bool kCausal, bool kBias, bool kSegments>
@@ -349,6 +363,7 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
   const int group = threadIdx.x / kGroupThreads;
   Ring<kStages> kv, ring;  // `ring`: of queries, and of dS
   Ring<2> slot;            // of the bias
+  shared.d_q_most[threadIdx.x] = 0;
   for (int index = blockIdx.x; index < p.batch * p.heads; index += gridDim.x) {
     const Item<kCausal> item(p, index);
     if constexpr (kBias) barrier_wait(&shared.bias_full[slot.stage], slot.parity);
@@ -382,6 +397,9 @@ __device__ __forceinline__ void multiply(const Params& p, Shared& shared,
       zero_rows(p.d_q + std::int64_t{item.sample} * p.queries * p.q_ld + item.head * kHeadDim,
                 p.q_ld, p.queries);
     }
+  }
+  if (p.d_q_largest != nullptr) {
+    say_largest<kLargestSlots>(p.d_q_largest, shared.d_q_most[threadIdx.x]);
   }
 }
 
@@ -475,6 +493,8 @@ cudaError_t backward(const Attention& a, const AttentionBackward& b, void* works
   p.d_q_sums = reinterpret_cast<float4*>(bytes + parts.d_q_sums);
   p.d_bias_sums = reinterpret_cast<float*>(bytes + parts.d_bias_sums);
   p.d_far_sums = reinterpret_cast<float2*>(bytes + parts.d_far_sums);
+  p.d_q_largest = b.d_q_largest;
+  p.d_kv_largest = b.d_kv_largest;
   p.bias = bias_params(a.bias);
 
   const std::int64_t width = std::int64_t{a.heads} * kHeadDim;

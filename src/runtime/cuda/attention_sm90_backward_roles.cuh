@@ -25,6 +25,7 @@ struct Shared {
              [kDistances];  // {bias of distance d, of d - 1} * log2(e); for this item and the next
   // Sums of dS over 8x8 blocks (key in the block, query in the block), by distance in blocks + 32.
   float blocks[kDistances / 8][64];
+  std::uint32_t d_q_most[2 * kGroupThreads];  // of each thread that multiplies: pairs of bf16
   std::uint64_t kv_full[kStages], kv_empty[kStages], q_full[kStages], q_empty[kStages];
   std::uint64_t ds_full[kStages], ds_empty[kStages], bias_full[2];
 };
@@ -34,10 +35,11 @@ struct Params {
   const std::int32_t *lengths, *query_segments, *key_segments;
   __nv_bfloat16 *d_q, *d_k, *d_v;
   std::int64_t q_ld, kv_ld;
-  const float4* stats;  // [b, h, query_tiles * 64] of {lse, lse, D, D}
-  float4* d_q_sums;     // [blocks, query_tiles, 2, 8, 128 threads]
-  float* d_bias_sums;   // [b, h, kDistances]
-  float2* d_far_sums;   // [b, h, 8 warps]: keys before, keys after the query
+  const float4* stats;                        // [b, h, query_tiles * 64] of {lse, lse, D, D}
+  float4* d_q_sums;                           // [blocks, query_tiles, 2, 8, 128 threads]
+  float* d_bias_sums;                         // [b, h, kDistances]
+  float2* d_far_sums;                         // [b, h, 8 warps]: keys before, keys after the query
+  std::uint32_t *d_q_largest, *d_kv_largest;  // [kLargestSlots] or null
   BiasParams bias;
 };
 

@@ -15,6 +15,7 @@
 #include "runtime/cuda/attention_sm90.h"
 #include "runtime/cuda/attention_sm90_common.h"
 #include "runtime/cuda/attention_sm90_device.cuh"
+#include "runtime/cuda/largest_device.cuh"
 
 namespace quintet::cuda::sm90 {
 namespace {
@@ -34,7 +35,8 @@ struct Shared {
 struct Params {
   int heads, queries, keys, query_tiles;
   const std::int32_t *lengths, *query_segments, *key_segments;
-  float* lse;  // [b, h, t]
+  float* lse;              // [b, h, t]
+  std::uint32_t* largest;  // [kLargestSlots] or null
   BiasParams bias;
 };
 
@@ -292,9 +294,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       p.lse[static_cast<std::int64_t>(blockIdx.y) * p.queries + query] =
           sum > 0 ? (rows.max[i] + log2f(sum)) * kLn2 : 0.0f;
     }
-    sum = sum > 0 ? 1.0f / sum : 0.0f;
+    // Rows past the end are not stored; as zeros they do not count for the largest, either.
+    sum = sum > 0 && query < p.queries ? 1.0f / sum : 0.0f;
   }
   const int row = warp % 4 * 16 + lane % 16;
+  std::uint32_t most = 0;  // the largest pair
 #pragma unroll
   for (int n = 0; n < 8; n += 2) {
     const float* o = out + 4 * n;
@@ -302,6 +306,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         pack(o[0] * rows.sum[0], o[1] * rows.sum[0]), pack(o[2] * rows.sum[1], o[3] * rows.sum[1]),
         pack(o[4] * rows.sum[0], o[5] * rows.sum[0]), pack(o[6] * rows.sum[1], o[7] * rows.sum[1])};
     store_matrices(shared_address(q_tile) + row * 128 + (((n + lane / 16) ^ (row % 8)) * 16), r);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) most = larger_pair(most, r[i]);
   }
   fence_async();
   named_barrier<kGroupThreads>(1 + group);
@@ -310,11 +316,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     stores_commit();
     stores_wait_read();
   }
+  if (p.largest != nullptr) say_largest<kLargestSlots>(p.largest, most);
 }
 
 }  // namespace
 
-cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stream) {
+cudaError_t forward(const Attention& a, void* out, float* lse, std::uint32_t* largest,
+                    cudaStream_t stream) {
   Params p = {};
   p.heads = a.heads;
   p.queries = a.queries;
@@ -324,6 +332,7 @@ cudaError_t forward(const Attention& a, void* out, float* lse, cudaStream_t stre
   p.query_segments = a.query_segments;
   p.key_segments = a.key_segments;
   p.lse = lse;
+  p.largest = largest;
   p.bias = bias_params(a.bias);
   CUtensorMap q_map, k_map, v_map, out_map;
   cudaError_t error = make_tensor_map(&q_map, a.q, a.batch, a.queries, a.heads, a.q_ld, kTile);

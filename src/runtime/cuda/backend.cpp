@@ -81,6 +81,10 @@ class CudaBackend final : public Backend {
     switch (v.op.kind) {
       case OpKind::kQuantize:
         return 4 * quantize::kSlots;
+      case OpKind::kQuantizeWeights:
+        return v.has_in(quantize_weights::kKnownUnit)
+                   ? 0
+                   : quantize_weights::device_bytes(quantize_weights::count(v.op));
       case OpKind::kMatmul:
         return matmul::kDeviceWorkspace;
       case OpKind::kAttentionBackward:
@@ -94,17 +98,18 @@ class CudaBackend final : public Backend {
             .bytes;
       case OpKind::kRmsNormBackward: {
         const Shape& x = v.in(rms_norm_backward::kX).shape;
-        return rms_norm_backward::device_blocks(x.rows()) * x.cols() * 4;
+        return rms_norm_backward::device_blocks(x.rows(), x.cols()) * x.cols() * 4;
       }
       case OpKind::kSquaredNorm:
         return 8 * squared_norm::device_blocks(v.in(squared_norm::kX).shape.numel());
       case OpKind::kAdafactorSums: {
-        std::int64_t most = 0;  // one weight after the other
-        for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments) {
-          if (s.factored) most = std::max(most, adafactor::DeviceGrid::of(s).sums_bytes(s));
-        }
-        return most;
+        std::int64_t sums = 0;
+        for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)
+          sums += adafactor::DeviceGrid::of(s).sums(s);
+        return 4 * sums;
       }
+      case OpKind::kAdafactorMoments:
+        return 8 * adafactor::kMomentBlocks * std::ssize(v.attrs<AdafactorAttrs>().segments);
       case OpKind::kAdafactorRms: {
         std::int64_t bytes = 0;
         for (const AdafactorSegment& s : v.attrs<AdafactorAttrs>().segments)

@@ -2,17 +2,11 @@
 #pragma once
 
 #include "program/ops/quantize.h"
-#include "runtime/cuda/check.h"
-#include "runtime/cuda/kernel.h"
+#include "runtime/cuda/largest.h"
+#include "runtime/cuda/largest_device.cuh"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {
-
-// The larger magnitudes of two pairs of bf16, as bits: those of a number that is not finite are
-// larger than any other's.
-__device__ __forceinline__ std::uint32_t larger_pair(std::uint32_t most, std::uint32_t pair) {
-  return __vmaxu2(most, pair & 0x7fff7fffu);
-}
 
 // Each thread shows what it stores, all threads of a warp together say at the end what was largest.
 class Largest {
@@ -44,24 +38,12 @@ class Largest {
   }
 
   __device__ __forceinline__ void say() const {
-    if (slots_ == nullptr) return;
-    const std::uint32_t most = __reduce_max_sync(0xffffffffu, max(most_ >> 16, most_ & 0xffffu))
-                               << 16;
-    if (threadIdx.x % 32 == 0) atomicMax(slots_ + blockIdx.x % quantize::kSlots, most);
+    if (slots_ != nullptr) say_largest<quantize::kSlots>(slots_, most_);
   }
 
  private:
   std::uint32_t* slots_;
   std::uint32_t most_ = 0;
 };
-
-// The slots of an op that was asked for its result's largest, empty; null if it was not.
-inline std::uint32_t* empty_slots(const OpContext& op, int slot, DType dtype) {
-  auto* slots = op.out_data<std::uint32_t>(slot);
-  if (slots == nullptr) return nullptr;
-  QT_CHECK(dtype == DType::kBF16, "the largest magnitude of {}", name_of(dtype));
-  QT_CUDA(cudaMemsetAsync(slots, 0, quantize::kSlots * sizeof *slots, op.stream()));
-  return slots;
-}
 
 }  // namespace quintet::cuda

@@ -2,6 +2,7 @@
 // queries of one head and walks over their keys, keeping a running softmax.
 #include "runtime/cuda/attention.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/plain_attention.cuh"
 
 namespace quintet::cuda {
@@ -12,7 +13,7 @@ constexpr float kHidden = -3e38f;
 
 template <class T, int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    forward_kernel(AttentionArgs<T> args, T* out, float* lse) {
+    forward_kernel(AttentionArgs<T> args, T* out, float* lse, Largest largest) {
   extern __shared__ float shared[];
   float* q_tile = shared;                    // [64][D + 1]
   float* k_tile = q_tile + kTile * (D + 1);  // [64][D + 1]
@@ -80,13 +81,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
     T* row = out + (std::int64_t{b} * args.queries + query) * width + h * args.dim;
 #pragma unroll
     for (int j = 0; j < D / 16; ++j) {
-      if (tx + 16 * j < args.dim) row[tx + 16 * j] = from_float<T>(acc[i][j] * inverse);
+      const float value[1] = {acc[i][j] * inverse};
+      if (tx + 16 * j < args.dim) largest.template store<1>(row + tx + 16 * j, value);
     }
     if (tx == 0) {
       lse[(std::int64_t{b} * args.heads + h) * args.queries + query] =
           any ? max[i] + logf(sum[i]) : 0.0f;
     }
   }
+  largest.say();
 }
 
 }  // namespace
@@ -94,6 +97,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 void plain_attention(const OpContext& op) {
   const Shape& q = op.in(attention::kQ).shape;
   const auto& attrs = op.attrs<AttentionAttrs>();
+  const Largest largest(empty_slots(op, attention::kLargest, op.in(attention::kQ).dtype));
   with_device_type(op.in(attention::kQ).dtype, [&]<class T>(T) {
     const auto args = attention_args<T>(
         op, {attention::kQ, attention::kKv, attention::kBias, attention::kLengths, attention::kStep,
@@ -105,7 +109,8 @@ void plain_attention(const OpContext& op) {
       const dim3 grid(static_cast<unsigned>(ceil_div(q[1], kTile)),
                       static_cast<unsigned>(attrs.heads), static_cast<unsigned>(q[0]));
       kernel<<<grid, kAttentionThreads, kBytes, op.stream()>>>(
-          args, op.out_data<T>(attention::kOut), op.out_data<float>(attention::kLogSumExp));
+          args, op.out_data<T>(attention::kOut), op.out_data<float>(attention::kLogSumExp),
+          largest);
       QT_LAUNCHED();
     });
   });

@@ -5,6 +5,7 @@
 //   dS.
 #include "runtime/cuda/attention.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/plain_attention.cuh"
 #include "runtime/cuda/reduce.cuh"
 
@@ -93,7 +94,7 @@ __device__ __forceinline__ void load_row_values(const AttentionArgs<T>& args, co
 
 template <class T, int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    keys_kernel(AttentionArgs<T> args, Gradients<T> g) {
+    keys_kernel(AttentionArgs<T> args, Gradients<T> g, Largest largest) {
   extern __shared__ float shared[];
   constexpr int kRows = kTile * (D + 1), kScores = kTile * (kTile + 1);
   float *k_tile = shared, *v_tile = k_tile + kRows, *q_tile = v_tile + kRows;
@@ -133,15 +134,17 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
     for (int j = 0; j < D / 16; ++j) {
       if (tx + 16 * j >= args.dim) continue;
-      g.dk[at + tx + 16 * j] = from_float<T>(dk[i][j]);
-      g.dv[at + tx + 16 * j] = from_float<T>(dv[i][j]);
+      const float of_key[1] = {dk[i][j]}, of_value[1] = {dv[i][j]};
+      largest.template store<1>(g.dk + at + tx + 16 * j, of_key);
+      largest.template store<1>(g.dv + at + tx + 16 * j, of_value);
     }
   }
+  largest.say();
 }
 
 template <class T, int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    queries_kernel(AttentionArgs<T> args, Gradients<T> g) {
+    queries_kernel(AttentionArgs<T> args, Gradients<T> g, Largest largest) {
   extern __shared__ float shared[];
   constexpr int kRows = kTile * (D + 1);
   float *q_tile = shared, *do_tile = q_tile + kRows, *k_tile = do_tile + kRows;
@@ -192,9 +195,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
     T* row = g.dq + (std::int64_t{b} * args.queries + query) * args.q_ld + h * args.dim;
 #pragma unroll
     for (int j = 0; j < D / 16; ++j) {
-      if (tx + 16 * j < args.dim) row[tx + 16 * j] = from_float<T>(dq[i][j]);
+      const float value[1] = {dq[i][j]};
+      if (tx + 16 * j < args.dim) largest.template store<1>(row + tx + 16 * j, value);
     }
   }
+  largest.say();
   if (g.bucket_sums != nullptr && static_cast<int>(threadIdx.x) < g.bucket_count) {
     const std::int64_t item = (std::int64_t{b} * args.heads + h) * gridDim.x + blockIdx.x;
     g.bucket_sums[item * g.bucket_count + threadIdx.x] = bucket_sum;
@@ -236,6 +241,8 @@ void plain_attention_backward(const OpContext& op) {
   auto* bucket_sums = op.has_in(kBias) ? op.scratch<float>(layout.sums_offset) : nullptr;
   const auto heads = static_cast<unsigned>(attrs.heads), batch = static_cast<unsigned>(q[0]);
   const auto query_tiles = static_cast<unsigned>(ceil_div(q[1], kTile));
+  auto* d_q_slots = empty_slots(op, kDQLargest, op.in(kQ).dtype);
+  auto* d_kv_slots = cross ? empty_slots(op, kDKvLargest, op.in(kQ).dtype) : d_q_slots;
   with_device_type(op.in(kQ).dtype, [&]<class T>(T) {
     const auto args =
         attention_args<T>(op, {kQ, kKv, kBias, kLengths, kStep, kQuerySegments, kKeySegments});
@@ -258,10 +265,12 @@ void plain_attention_backward(const OpContext& op) {
       QT_CUDA(cudaFuncSetAttribute(queries_kernel<T, D>,
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
       const dim3 key_grid(static_cast<unsigned>(ceil_div(keys, kTile)), heads, batch);
-      keys_kernel<T, D><<<key_grid, kAttentionThreads, kKeyBytes, op.stream()>>>(args, g);
+      keys_kernel<T, D>
+          <<<key_grid, kAttentionThreads, kKeyBytes, op.stream()>>>(args, g, Largest(d_kv_slots));
       QT_LAUNCHED();
       const dim3 query_grid(query_tiles, heads, batch);
-      queries_kernel<T, D><<<query_grid, kAttentionThreads, kQueryBytes, op.stream()>>>(args, g);
+      queries_kernel<T, D><<<query_grid, kAttentionThreads, kQueryBytes, op.stream()>>>(
+          args, g, Largest(d_q_slots));
       QT_LAUNCHED();
     });
   });

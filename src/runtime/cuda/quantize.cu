@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kScanThreads)
   if (threadIdx.x == 0) largest[blockIdx.x] = most << 16;
 }
 
-// A tile is turned in shared memory: each thread has four rows of eight columns.
-constexpr int kTileRows = 128, kTileCols = 64, kThreads = 256;
-static_assert(kTileRows * kTileCols == kThreads * 32);
+// A tile is turned in shared memory: each thread has twice four rows of eight columns.
+constexpr int kTileRows = 128, kTileCols = 128, kThreads = 256;
+static_assert(kTileRows * kTileCols == kThreads * 64);
 
 // Four columns of four rows of codes, as columns.
 __device__ __forceinline__ void turn(const std::uint32_t (&row)[4], std::uint32_t (&column)[4]) {
@@ -67,14 +67,93 @@ __device__ __forceinline__ std::uint32_t codes_of(std::uint32_t low, std::uint32
   return pair(low) | pair(high) << 16;
 }
 
+// What is made of which matrix; either of the codes may be null.
+struct Operand {
+  const dbf16* x;
+  std::uint8_t *codes, *transposed;
+  std::int64_t rows, cols;
+
+  __host__ __device__ std::int64_t across() const { return (cols + kTileCols - 1) / kTileCols; }
+  __host__ __device__ std::int64_t tiles() const {
+    return across() * ((rows + kTileRows - 1) / kTileRows);
+  }
+};
+
+// Words of a column of a tile, and one against bank conflicts; against those that are left, columns
+// begin at different words of theirs.
+constexpr int kTurnedStride = kTileRows / 4 + 1;
+constexpr int kTurnedWords = kTileCols * kTurnedStride;
+__device__ __forceinline__ int turned_at(int col, int four) {
+  return col * kTurnedStride + (four + 2 * (col / 32)) % (kTileRows / 4);
+}
+
+// All threads of a block together.
+template <class F>
+__device__ __forceinline__ void quantize_tile(const Operand& m, std::int64_t tile, float scale,
+                                              std::uint32_t (&turned)[kTurnedWords]) {
+  const std::int64_t rows = m.rows, cols = m.cols, across = m.across();
+  const int eight = threadIdx.x % 16 * 8, four = threadIdx.x / 16;
+  const std::int64_t row0 = tile / across * kTileRows, col0 = tile % across * kTileCols;
+  const std::int64_t col = col0 + eight;
+  uint4 values[2][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t row = row0 + 4 * (four + 16 * half);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (row < rows && col < cols)
+        values[half][i] = *reinterpret_cast<const uint4*>(m.x + (row + i) * cols + col);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int fourth = four + 16 * half;
+    const std::int64_t row = row0 + 4 * fourth;
+    if (row >= rows || col >= cols) continue;
+    std::uint32_t low[4], high[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low[i] = codes_of<F>(values[half][i].x, values[half][i].y, scale);
+      high[i] = codes_of<F>(values[half][i].z, values[half][i].w, scale);
+    }
+    if (m.codes != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        *reinterpret_cast<uint2*>(m.codes + (row + i) * cols + col) = uint2{low[i], high[i]};
+    }
+    if (m.transposed != nullptr) {
+      std::uint32_t column[4];
+      turn(low, column);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) turned[turned_at(eight + i, fourth)] = column[i];
+      turn(high, column);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) turned[turned_at(eight + 4 + i, fourth)] = column[i];
+    }
+  }
+  if (m.transposed == nullptr) return;
+  __syncthreads();
+#pragma unroll
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const int c = threadIdx.x / 8 + 32 * quarter, sixteen = threadIdx.x % 8 * 16;
+    if (col0 + c < cols && row0 + sixteen < rows) {
+      uint4 codes;
+      codes.x = turned[turned_at(c, sixteen / 4)];
+      codes.y = turned[turned_at(c, sixteen / 4 + 1)];
+      codes.z = turned[turned_at(c, sixteen / 4 + 2)];
+      codes.w = turned[turned_at(c, sixteen / 4 + 3)];
+      *reinterpret_cast<uint4*>(m.transposed + (col0 + c) * rows + row0 + sixteen) = codes;
+    }
+  }
+  __syncthreads();
+}
+
 template <class F>
 __global__ void __launch_bounds__(kThreads)
-    quantize_kernel(const dbf16* x, const std::uint32_t* largest, const float* known,
-                    std::uint8_t* codes, std::uint8_t* transposed, float* unit_out,
-                    std::int64_t rows, std::int64_t cols) {
+    quantize_kernel(const Operand m, const std::uint32_t* largest, const float* known,
+                    float* unit_out) {
   static_assert(quantize::kSlots == kThreads);
-  constexpr int kStride = kTileRows / 4 + 1;  // words of a column, and one against bank conflicts
-  __shared__ std::uint32_t turned[kTileCols * kStride], of_warp[kThreads / 32];
+  __shared__ std::uint32_t turned[kTurnedWords], of_warp[kThreads / 32];
 
   float unit;
   if (known != nullptr) {
@@ -91,53 +170,160 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float scale = fp8_scale(unit);
 
-  const std::int64_t across = (cols + kTileCols - 1) / kTileCols;
-  const std::int64_t tiles = across * ((rows + kTileRows - 1) / kTileRows);
-  const int eight = threadIdx.x % 8 * 8, four = threadIdx.x / 8;
   // From the end on: what was written or looked at last is still in the cache, and what the product
   // begins with will be.
-  for (std::int64_t tile = tiles - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
-    const std::int64_t row0 = tile / across * kTileRows, col0 = tile % across * kTileCols;
-    const std::int64_t row = row0 + 4 * four, col = col0 + eight;
-    if (row < rows && col < cols) {
-      uint4 values[4];
+  for (std::int64_t tile = m.tiles() - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x)
+    quantize_tile<F>(m, tile, scale, turned);
+}
+
+// --- Several matrices
+// ---------------------------------------------------------------------------------------
+//
+// The work is a list of small pieces, each for one block: to look at some of a matrix for its
+// largest magnitude, or to write a tile of its codes. A matrix is looked at right before its codes
+// are written, so that as much of it as fits is still in the cache. From the end on, as above: the
+// last matrix first, and each from its last tile.
+
+constexpr int kMatrices = quantize_weights::kDeviceMatrices;
+
+// Packs of eight values that a thread looks at in one piece.
+constexpr int kLooked = 4;
+constexpr std::int64_t kLookedPacks = std::int64_t{kThreads} * kLooked;
+
+// Pieces of the list that are of the same kind and of the same matrix.
+struct Stretch {
+  std::int32_t first;  // where it begins in the list
+  std::int32_t from;   // which piece of the matrix that is
+  std::int32_t matrix;
+  bool looks;  // at the values; otherwise it writes codes
+};
+
+struct Matrices {
+  Operand operands[kMatrices];
+  const float* known[kMatrices];
+  float* units[kMatrices];
+  Stretch stretches[3 * kMatrices];
+  std::int32_t stretch_count, pieces;
+};
+static_assert(sizeof(Matrices) <= 4096, "what a kernel's parameters may take");
+
+__host__ __device__ std::int32_t looks_of(const Operand& m) {
+  return static_cast<std::int32_t>((m.rows * m.cols / 8 + kLookedPacks - 1) / kLookedPacks);
+}
+
+__device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// With known units blocks take their pieces in turn. Otherwise each takes the first that no other
+// has taken: a block that writes codes waits for others that still look at the matrix, and those
+// have begun before it and wait for nobody. `state` is zero: see quantize_weights::kDeviceWords.
+template <class F, bool kKnown>
+__global__ void __launch_bounds__(kThreads)
+    quantize_weights_kernel(const __grid_constant__ Matrices work, std::uint32_t* state) {
+  __shared__ std::uint32_t turned[kTurnedWords], of_warp[kThreads / 32];
+  __shared__ std::uint32_t taken, most_of_all;
+  constexpr int kNext = 0, kLargest = 1, kLookedAt = 1 + kMatrices;
+  int stretch = 0, ready = -1;  // the matrix whose unit is at hand
+  float unit = 1;
+  std::int32_t piece = static_cast<std::int32_t>(blockIdx.x);
+  for (;; piece += static_cast<std::int32_t>(gridDim.x)) {
+    if constexpr (!kKnown) {
+      __syncthreads();  // all are done with the last piece
+      if (threadIdx.x == 0) taken = atomicAdd(state + kNext, 1u);
+      __syncthreads();
+      piece = static_cast<std::int32_t>(taken);
+    }
+    if (piece >= work.pieces) return;
+    while (stretch + 1 < work.stretch_count && piece >= work.stretches[stretch + 1].first)
+      ++stretch;
+    const Stretch s = work.stretches[stretch];
+    const Operand& m = work.operands[s.matrix];
+    const std::int32_t part = s.from + piece - s.first;
+
+    if (!kKnown && s.looks) {
+      const auto* x = reinterpret_cast<const uint4*>(m.x);
+      const std::int64_t packs = m.rows * m.cols / 8;
+      std::int64_t i = part * kLookedPacks + threadIdx.x;
+      std::uint32_t most = 0;
+      if ((part + 1) * kLookedPacks <= packs) {
+        uint4 values[kLooked];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        values[i] = *reinterpret_cast<const uint4*>(x + (row + i) * cols + col);
-      std::uint32_t low[4], high[4];
+        for (int j = 0; j < kLooked; ++j) values[j] = x[i + j * kThreads];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        low[i] = codes_of<F>(values[i].x, values[i].y, scale);
-        high[i] = codes_of<F>(values[i].z, values[i].w, scale);
+        for (int j = 0; j < kLooked; ++j) most = larger(most, values[j]);
+      } else {
+        for (; i < packs; i += kThreads) most = larger(most, x[i]);
       }
-      if (codes != nullptr) {
+      most = __reduce_max_sync(0xffffffffu, max(most >> 16, most & 0xffffu));
+      if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
+      __syncthreads();
+      if (threadIdx.x == 0) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          *reinterpret_cast<uint2*>(codes + (row + i) * cols + col) = uint2{low[i], high[i]};
+        for (int w = 0; w < kThreads / 32; ++w) most = max(most, of_warp[w]);
+        atomicMax(state + kLargest + s.matrix, most << 16);
+        __threadfence();  // whoever sees that this piece is done sees its largest, too
+        atomicAdd(state + kLookedAt + s.matrix, 1u);
       }
-      if (transposed != nullptr) {
-        std::uint32_t column[4];
-        turn(low, column);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) turned[(eight + i) * kStride + four] = column[i];
-        turn(high, column);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) turned[(eight + 4 + i) * kStride + four] = column[i];
+      continue;
+    }
+
+    if (ready != s.matrix) {
+      ready = s.matrix;
+      if constexpr (kKnown) {
+        unit = *work.known[ready];
+      } else {
+        if (threadIdx.x == 0) {
+          const auto all = static_cast<std::uint32_t>(looks_of(m));
+          while (load_acquire(state + kLookedAt + ready) < all) __nanosleep(32);
+          most_of_all = load_acquire(state + kLargest + ready);
+        }
+        __syncthreads();
+        unit = fp8_unit(most_of_all, F::kLargestExponent);
       }
     }
-    if (transposed == nullptr) continue;
-    __syncthreads();
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int c = threadIdx.x / 8 + 32 * half, sixteen = threadIdx.x % 8 * 16;
-      if (col0 + c < cols && row0 + sixteen < rows) {
-        const std::uint32_t* from = turned + c * kStride + sixteen / 4;
-        *reinterpret_cast<uint4*>(transposed + (col0 + c) * rows + row0 + sixteen) =
-            uint4{from[0], from[1], from[2], from[3]};
-      }
-    }
-    __syncthreads();
+    if (part == 0 && threadIdx.x == 0 && work.units[s.matrix] != nullptr)
+      *work.units[s.matrix] = unit;
+    quantize_tile<F>(m, m.tiles() - 1 - part, fp8_scale(unit), turned);
   }
+}
+
+// The list of pieces, for matrices of which operands are set. `ahead`: how many pieces of the next
+// matrix are looked at before codes are written, so that the last to look at a matrix is hardly
+// waited for.
+void list_pieces(Matrices& work, int count, bool known, std::int32_t ahead) {
+  work.stretch_count = work.pieces = 0;
+  const auto add = [&](int matrix, bool looks, std::int32_t from, std::int32_t until) {
+    if (from >= until) return;
+    work.stretches[work.stretch_count++] = {work.pieces, from, matrix, looks};
+    work.pieces += until - from;
+  };
+  const auto write = [&](int matrix) {
+    add(matrix, false, 0, static_cast<std::int32_t>(work.operands[matrix].tiles()));
+  };
+  for (int matrix = count - 1; matrix >= 0; --matrix) {
+    if (known) {
+      write(matrix);
+      continue;
+    }
+    const std::int32_t looks = looks_of(work.operands[matrix]);
+    const bool first = matrix == count - 1;
+    const std::int32_t early = first ? 0 : std::min(ahead, looks);
+    if (!first) {
+      add(matrix, true, 0, early);
+      write(matrix + 1);
+    }
+    add(matrix, true, early, looks);
+  }
+  if (!known) write(0);
+}
+
+// Blocks that take tiles in turn.
+unsigned grid_of(std::int64_t tiles, const OpContext& op) {
+  return static_cast<unsigned>(
+      std::min<std::int64_t>(tiles, std::int64_t{op.device().multiprocessors} * 8 * 4));
 }
 
 }  // namespace
@@ -155,17 +341,55 @@ void quantize(const OpContext& op) {
         op.in_data<uint4>(quantize::kX), rows * cols / 8, found);
     QT_LAUNCHED();
   }
-  const std::int64_t tiles = ceil_div(rows, kTileRows) * ceil_div(cols, kTileCols);
-  const auto grid = static_cast<unsigned>(
-      std::min<std::int64_t>(tiles, std::int64_t{op.device().multiprocessors} * 8 * 4));
+  const Operand m{op.in_data<dbf16>(quantize::kX), op.out_data<std::uint8_t>(quantize::kCodes),
+                  op.out_data<std::uint8_t>(quantize::kTransposed), rows, cols};
   with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-    quantize_kernel<F>
-        <<<grid, kThreads, 0, op.stream()>>>(op.in_data<dbf16>(quantize::kX), largest, known,
-                                             op.out_data<std::uint8_t>(quantize::kCodes),
-                                             op.out_data<std::uint8_t>(quantize::kTransposed),
-                                             op.out_data<float>(quantize::kUnit), rows, cols);
+    quantize_kernel<F><<<grid_of(m.tiles(), op), kThreads, 0, op.stream()>>>(
+        m, largest, known, op.out_data<float>(quantize::kUnit));
     QT_LAUNCHED();
   });
+}
+
+void quantize_weights(const OpContext& op) {
+  namespace qw = quantize_weights;
+  QT_CHECK(op.in(qw::kX).dtype == DType::kBF16, "eight-bit operands made of {}",
+           name_of(op.in(qw::kX).dtype));
+  const int count = qw::count(op.op);
+  const bool known = op.has_in(qw::kKnownUnit);
+  auto* state = known ? nullptr : op.scratch<std::uint32_t>();
+  if (!known) {
+    QT_CUDA(
+        cudaMemsetAsync(state, 0, static_cast<std::size_t>(qw::device_bytes(count)), op.stream()));
+  }
+  for (int end = count; end > 0; end -= kMatrices) {
+    const int begin = std::max(end - kMatrices, 0);
+    Matrices work{};
+    for (int i = begin; i < end; ++i) {
+      const Shape& shape = op.in(qw::in(i, qw::kX)).shape;
+      work.operands[i - begin] = {op.in_data<dbf16>(qw::in(i, qw::kX)),
+                                  op.out_data<std::uint8_t>(qw::out(i, quantize::kCodes)),
+                                  op.out_data<std::uint8_t>(qw::out(i, quantize::kTransposed)),
+                                  shape.rows(), shape.cols()};
+      work.known[i - begin] = op.in_data<float>(qw::in(i, qw::kKnownUnit));
+      work.units[i - begin] = op.out_data<float>(qw::out(i, quantize::kUnit));
+      QT_CHECK(is_wide(work.operands[i - begin].x), "{} does not lie on 16 bytes",
+               op.in(qw::in(i, qw::kX)).name);
+    }
+    list_pieces(work, end - begin, known, 2 * op.device().multiprocessors);
+    with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
+      if (known) {
+        quantize_weights_kernel<F, true>
+            <<<grid_of(work.pieces, op), kThreads, 0, op.stream()>>>(work, nullptr);
+      } else {
+        // No more than a device could run at once: each goes on until nothing is left to take.
+        const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(
+            work.pieces, std::int64_t{op.device().multiprocessors} * (2048 / kThreads)));
+        quantize_weights_kernel<F, false><<<blocks, kThreads, 0, op.stream()>>>(work, state);
+        state += qw::kDeviceWords;
+      }
+      QT_LAUNCHED();
+    });
+  }
 }
 
 }  // namespace quintet::cuda

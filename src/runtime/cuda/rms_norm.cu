@@ -162,6 +162,7 @@ __global__ void weight_gradient_kernel(const float* partial, int blocks, int d, 
   const int col = blockIdx.x * 32 + threadIdx.x;
   float sum = 0;
   if (col < d) {
+#pragma unroll 8
     for (int b = threadIdx.y; b < blocks; b += kShares) sum += partial[std::int64_t{b} * d + col];
   }
   shared[threadIdx.y][threadIdx.x] = sum;
@@ -181,7 +182,7 @@ void with_row_shape(std::int64_t d, bool wide, const Launch& launch) {
   if (wide && packs <= 96) return launch.template operator()<kWide<T>, 32, 3>();
   if (wide && packs <= 128) return launch.template operator()<kWide<T>, 32, 4>();
   if (wide && packs <= 256) return launch.template operator()<kWide<T>, 128, 2>();
-  if (wide && packs <= 512) return launch.template operator()<kWide<T>, 128, 4>();
+  if (wide && packs <= 512) return launch.template operator()<kWide<T>, 256, 2>();
   if (wide && packs <= 2048) return launch.template operator()<kWide<T>, 256, 8>();
   QT_CHECK(packs <= 16 * 256, "rows of {} elements are too long for this kernel", d);
   return launch.template operator()<1, 256, 16>();
@@ -211,7 +212,7 @@ void rms_norm_backward(const OpContext& op) {
   using namespace rms_norm_backward;
   const Shape& shape = op.in(kX).shape;
   const std::int64_t rows = shape.rows(), d = shape.cols();
-  const std::int64_t blocks = device_blocks(rows);
+  const std::int64_t blocks = device_blocks(rows, d);
   auto* partial = op.scratch<float>();
   const Largest largest(empty_slots(op, kLargest, op.in(kX).dtype));
   with_device_type(op.in(kX).dtype, [&]<class T>(T) {

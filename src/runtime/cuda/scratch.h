@@ -15,6 +15,17 @@ namespace matmul {
 inline constexpr std::int64_t kDeviceWorkspace = std::int64_t{32} << 20;
 }  // namespace matmul
 
+namespace quantize_weights {
+// A device works on up to this many matrices in one launch. Its scratch, for each launch: which
+// piece of the work comes next, and of each matrix the largest magnitude so far and how many pieces
+// have been looked at.
+inline constexpr int kDeviceMatrices = 16;
+inline constexpr std::int64_t kDeviceWords = 1 + 2 * kDeviceMatrices;
+constexpr std::int64_t device_bytes(std::int64_t matrices) {
+  return 4 * kDeviceWords * ((matrices + kDeviceMatrices - 1) / kDeviceMatrices);
+}
+}  // namespace quantize_weights
+
 namespace attention {
 // A device's kernels work on tiles of this many queries and keys.
 inline constexpr std::int64_t kDeviceTile = 64;
@@ -69,9 +80,10 @@ struct DeviceScratch {
 }  // namespace embedding_backward
 
 namespace rms_norm_backward {
-// The same on a device, where a block of rows is a block of threads.
-inline std::int64_t device_blocks(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / 8, 1, 792);
+// The same on a device, where a block of rows is a block of threads: as many as run at the same
+// time, or fewer with some rows for each, as each leaves a part of the weight's gradient to add up.
+inline std::int64_t device_blocks(std::int64_t rows, std::int64_t cols) {
+  return std::clamp<std::int64_t>(rows / 4, 1, cols <= 2048 ? 792 : 396);
 }
 }  // namespace rms_norm_backward
 
@@ -85,19 +97,22 @@ inline std::int64_t device_blocks(std::int64_t elements) {
 namespace adafactor {
 // How a device walks over a weight: stripes of columns times slabs of rows, a block each.
 struct DeviceGrid {
-  static constexpr std::int64_t kStripe = 256;
+  static constexpr std::int64_t kStripe = 256, kSlab = 128;
   std::int64_t stripes, slabs;
   static DeviceGrid of(const AdafactorSegment& s) {
     const std::int64_t stripes = (s.part_cols + kStripe - 1) / kStripe;
-    return {stripes, std::clamp<std::int64_t>(1056 / stripes, 1,
-                                              std::max<std::int64_t>(row_count(s) / 8, 1))};
+    const std::int64_t most = std::max<std::int64_t>(1056 / stripes, 1);
+    return {stripes, std::clamp<std::int64_t>(row_count(s) / kSlab, 1, most)};
   }
-  // Scratch of the two ops that sum.
-  std::int64_t sums_bytes(const AdafactorSegment& s) const {
-    return 4 * (stripes * row_count(s) + slabs * s.part_cols);
+  // Scratch of the ops that sum: partial sums over rows and over columns, float32; two doubles for
+  // each block.
+  std::int64_t sums(const AdafactorSegment& s) const {
+    return s.factored ? stripes * row_count(s) + slabs * s.part_cols : 0;
   }
   std::int64_t rms_bytes() const { return 16 * stripes * slabs; }
 };
+// A device's blocks that blend the running means of one weight; each leaves a double.
+inline constexpr std::int64_t kMomentBlocks = 32;
 }  // namespace adafactor
 
 }  // namespace quintet
