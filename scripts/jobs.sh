@@ -2,7 +2,7 @@
 # Prints how many compilers to run at once: one for each core, but no more than memory has room for. The largest
 # sources, tests under a sanitizer, take most of what is counted here for each; so two gigabytes are enough, slowly.
 set -euo pipefail
-megabytes_each=1200
+megabytes_each=1300
 
 available=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo 2>/dev/null || true)
 # A container may be allowed less than the machine has.

@@ -16,7 +16,7 @@
 namespace quintet {
 namespace {
 
-Json to_json(const StepAccount& a) {
+Json json_of(const StepAccount& a) {
   Json json = {{"step", a.step},           {"data_wait", a.data_wait}, {"compute", a.compute},
                {"recompute", a.recompute}, {"optimizer", a.optimizer}, {"bubble", a.bubble},
                {"other", a.other}};
@@ -45,7 +45,7 @@ StepAccount account_from(const Json& json) {
   return a;
 }
 
-Json to_json(const std::vector<Traffic>& traffic) {
+Json json_of(const std::vector<Traffic>& traffic) {
   Json rows = Json::array();
   for (const Traffic& row : traffic) {
     rows.push_back({{"method", name_of(row.method)},
@@ -75,7 +75,7 @@ std::vector<Traffic> traffic_from(const Json& rows) {
   return traffic;
 }
 
-Json to_json(const RankSummary& r) {
+Json json_of(const RankSummary& r) {
   return {{"rank", r.rank},
           {"dp", r.dp},
           {"tp", r.tp},
@@ -84,9 +84,9 @@ Json to_json(const RankSummary& r) {
           {"arena_bytes", r.arena_bytes},
           {"resident_bytes", r.resident_bytes},
           {"host_bytes", r.host_bytes},
-          {"seconds", to_json(r.account)},
-          {"traffic_planned", to_json(r.planned)},
-          {"traffic_counted", to_json(r.counted)}};
+          {"seconds", json_of(r.account)},
+          {"traffic_planned", json_of(r.planned)},
+          {"traffic_counted", json_of(r.counted)}};
 }
 
 RankSummary rank_from(const Json& json) {
@@ -131,7 +131,7 @@ std::string RunSummary::to_json() const {
   }
   if (looks > 0) json["timed_op_by_op"] = {{"steps", looks}, {"cost_share", look_cost}};
   json["ranks"] = Json::array();
-  for (const RankSummary& rank : ranks) json["ranks"].push_back(quintet::to_json(rank));
+  for (const RankSummary& rank : ranks) json["ranks"].push_back(json_of(rank));
   return to_text(json, 1) + "\n";
 }
 
@@ -288,7 +288,7 @@ RunSummary Ledger::close(const Executor& executor) {
     summary.looks = looks_.count();
     summary.look_cost = looks_.cost_share();
   }
-  for (const std::string& text : world_.gather(to_text(to_json(mine))))
+  for (const std::string& text : world_.gather(to_text(json_of(mine))))
     summary.ranks.push_back(rank_from(parse_json(text, "a rank's summary").value()));
   if (!seconds_.empty()) {
     std::vector<double> sorted = seconds_;

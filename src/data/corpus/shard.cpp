@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include <sys/mman.h>
-#include <xxhash.h>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "data/corpus/byte_source.h"
 
 namespace quintet {
@@ -32,10 +32,6 @@ struct Footer {
   std::uint64_t checksum;  // of the tables of checksums and of this footer before it
 };
 static_assert(sizeof(Footer) == 64);
-
-std::uint64_t checksum(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
 
 std::uint64_t footer_checksum(std::span<const std::byte> tables, const Footer& footer) {
   // Both fit easily into memory: eight bytes for every 64 KiB.
