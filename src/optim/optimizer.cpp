@@ -27,7 +27,9 @@ void OptimizerConfig::list(FieldList& fields) {
       "share of the optimizer's state that lives in host memory and visits the device for its "
       "update; 0.5: every other unit's",
       between(0, 1));
-  fields.add("clip_norm", clip_norm, "gradients are scaled down to this global norm; 0: never",
+  fields.add("clip_norm", clip_norm,
+             "gradients are scaled down to this global norm; 0: never, and each unit is updated as "
+             "soon as its gradient is there, which saves memory",
              at_least(0));
   fields.add("weight_decay", weight_decay, "decoupled weight decay, times the learning rate",
              between(0, 1));
@@ -79,6 +81,7 @@ class UpdateEmitter {
     io.learning_rate = add("learning_rate", Shape{1}, Storage::kIo);
     if (limited_) io.limits = add("limits", Shape{2}, Storage::kIo);
     io.grad_norm = add("grad_norm", Shape{1}, Storage::kIo);
+    if (is_unconditional(config_, limited_)) emit_scale_of_one();
     emit_scale();
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
       Shard& shard = program_.shards[i];
@@ -112,11 +115,6 @@ class UpdateEmitter {
   TensorId working_input(const Shard& shard) const {
     return program_.tensor(shard.master).dtype == DType::kI16 ? shard.working : kNone;
   }
-  static std::int16_t unit_of(const Shard& shard) {
-    return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1
-                                                                : shard.whole_pieces.front().unit);
-  }
-
   // Adds up a tensor over a group of ranks, in place.
   void all_reduce(TensorId t, std::int32_t group) {
     if (group < 0) return;
@@ -145,9 +143,20 @@ class UpdateEmitter {
     all_reduce(total, world_);
     std::vector<TensorId> inputs = {total};
     if (limited_) inputs.insert(inputs.end(), {program_.io.loss, program_.io.limits});
-    scale_ = b_.emit("update", OpKind::kUpdateScale,
-                     UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, inputs,
-                     {program_.io.grad_norm, kCreate})[update_scale::kScale];
+    const TensorId scale = b_.emit("update", OpKind::kUpdateScale,
+                                   UpdateScaleAttrs{static_cast<float>(config_.clip_norm)}, inputs,
+                                   {program_.io.grad_norm, kCreate})[update_scale::kScale];
+    if (scale_ == kNone) scale_ = scale;
+  }
+
+  // A factor of one, known from the beginning: that of a norm of zero.
+  void emit_scale_of_one() {
+    b_.tag.phase = Phase::kSetup;
+    const TensorId zero = add("no_squares", Shape{1}, Storage::kActivation);
+    b_.emit("", OpKind::kZero, NoAttrs{}, {}, {zero});
+    scale_ = b_.emit("unclipped", OpKind::kUpdateScale, UpdateScaleAttrs{}, {zero},
+                     {kCreate, kCreate})[update_scale::kScale];
+    b_.tag.phase = Phase::kUpdate;
   }
 
   // Emits what `square_of(i, square)` does for each of `count` squares, and adds them up.
@@ -397,6 +406,10 @@ class UpdateEmitter {
 void emit_update(Program& program, const OptimizerConfig& config,
                  const std::vector<std::int32_t>& world, std::uint64_t seed, bool limited) {
   UpdateEmitter(program, config, world, seed, limited).emit();
+}
+
+bool is_unconditional(const OptimizerConfig& config, bool limited) {
+  return config.clip_norm == 0 && !limited;
 }
 
 Status validate(const OptimizerConfig& config) {

@@ -38,6 +38,10 @@ struct OptimizerConfig {
 void emit_update(Program& program, const OptimizerConfig& config,
                  const std::vector<std::int32_t>& world, std::uint64_t seed, bool limited);
 
+// Whether a unit's update depends on nothing but its own gradient, neither on the norm of all nor
+// on a limit. (A norm that is not finite ends the run either way; what such a step did is lost.)
+bool is_unconditional(const OptimizerConfig& config, bool limited);
+
 // Refuses keys without effect.
 Status validate(const OptimizerConfig& config);
 

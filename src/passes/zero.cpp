@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "passes/buckets.h"
 #include "passes/rewriter.h"
+#include "program/shards.h"
 
 namespace quintet {
 namespace {
@@ -498,12 +499,12 @@ void gather_updated_parameters(Program& program) {
         .group_size = static_cast<std::int32_t>(program.groups[index(group)].ranks.size()),
         .reduction = Reduction::kSum,
         .shape = shape};
-    program.ops.push_back(make_op(
-        OpKind::kAllGather, attrs, {shard.working}, {shard.whole}, Stream::kDataComm,
-        {.phase = Phase::kUpdate,
-         .method = Method::kData,
-         .unit = static_cast<std::int16_t>(shard.pieces.empty() ? -1 : shard.pieces.front().unit),
-         .micro_batch = -1}));
+    program.ops.push_back(make_op(OpKind::kAllGather, attrs, {shard.working}, {shard.whole},
+                                  Stream::kDataComm,
+                                  {.phase = Phase::kUpdate,
+                                   .method = Method::kData,
+                                   .unit = unit_of(shard),
+                                   .micro_batch = -1}));
   }
 }
 

@@ -14,6 +14,12 @@ inline const Weight& weight_of(const Program& program, const ShardPiece& piece) 
       .weights[static_cast<std::size_t>(piece.weight)];
 }
 
+// The unit that a shard's ops are about, the first of its bucket; -1: none, the bucket is empty.
+inline std::int16_t unit_of(const Shard& shard) {
+  return static_cast<std::int16_t>(shard.whole_pieces.empty() ? -1
+                                                              : shard.whole_pieces.front().unit);
+}
+
 // Blocks of codes that some pieces have, each its own: no block has elements of two weights.
 inline std::int64_t moment_blocks(std::span<const ShardPiece> pieces) {
   std::int64_t blocks = 0;

@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "base/parallel_for.h"
 #include "passes/autodiff.h"
+#include "passes/early_update.h"
 #include "passes/finish.h"
 #include "passes/memory_plan.h"
 #include "passes/offload.h"
@@ -132,8 +133,10 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
   if (trains && options.update) {
     std::vector<std::int32_t> world(static_cast<std::size_t>(grid.size()));
     std::iota(world.begin(), world.end(), 0);
+    const std::size_t update_begin = program.ops.size();
     emit_update(program, options.optimizer, world, options.options.seed, options.limited);
     gather_updated_parameters(program);
+    if (is_unconditional(options.optimizer, options.limited)) update_early(program, update_begin);
     offload(program, options.optimizer.offload);
   } else if (trains) {
     for (const Shard& shard : program.shards) program.results.push_back(shard.grad);

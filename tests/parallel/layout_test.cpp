@@ -41,6 +41,7 @@ struct Case {
   std::int64_t base_width = 0;
   const char* moments = "fp32";
   bool fp8 = false;
+  double clip = 0.7;
 };
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
@@ -113,7 +114,7 @@ StepOptions options_of(const Case& c) {
   options.optimizer.name = c.optimizer;
   options.optimizer.offload = c.offload;
   options.optimizer.moments = c.moments;
-  options.optimizer.clip_norm = 0.7;
+  options.optimizer.clip_norm = c.clip;
   options.optimizer.weight_decay = 0.01;
   options.optimizer.decay_table = {"*layer_norm*=0", "*.v.weight=0.1"};
   options.optimizer.ema = 0.5;
@@ -248,6 +249,44 @@ TEST_P(LayoutTest, TrainsLikeARankAlone) {
   EXPECT_TRUE(again.weights == got.weights);
 }
 
+// Without clipping units are updated in the middle of the backward; with a threshold beyond all
+// gradients they are updated after it, by the same factor of one.
+class EarlyUpdateTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EarlyUpdateTest, KeepsEveryBitInLessMemory) {
+  Case early = GetParam(), late = GetParam();
+  early.clip = 0;
+  late.clip = 1e30;
+  if (early.ranks > test_world().size()) GTEST_SKIP() << "needs " << early.ranks << " ranks";
+  const std::unique_ptr<World> world = make_subworld(test_world(), early.ranks);
+  if (world == nullptr) return;  // this rank has no part in it
+  if (world->rank() == 0) {
+    EXPECT_EQ(verify_all_ranks(options_of(early)), std::vector<std::string>{});
+  }
+  const Training got = train_case(early, *world), want = train_case(late, *world);
+  EXPECT_EQ(got.losses, want.losses);
+  EXPECT_EQ(got.norms, want.norms);
+  EXPECT_TRUE(got.weights == want.weights);
+
+  const Program program = compile_step(options_of(early), world->rank());
+  const auto phase_at = [&](Phase phase, const auto& begin, const auto& end) {
+    return std::find_if(begin, end, [&](const Op& op) {
+      return op.tag.phase == phase && op.stream == Stream::kCompute;
+    });
+  };
+  const auto first_update = phase_at(Phase::kUpdate, program.ops.begin(), program.ops.end());
+  const auto last_backward =
+      phase_at(Phase::kBackward, program.ops.rbegin(), program.ops.rend()).base();
+  if (early.pp == 1) {
+    EXPECT_LT(first_update, last_backward);
+  }
+  // The factor of one is there from the beginning. Offloaded state is a guest among activations
+  // now, and not where they were.
+  if (early.offload == 0) {
+    EXPECT_LE(program.arena_bytes, compile_step(options_of(late), world->rank()).arena_bytes + 512);
+  }
+}
+
 // What the gradient noise scale is made from: each data-parallel rank's first micro-batch, its
 // gradient's squared norm as a rank alone has it.
 class NoiseLayoutTest : public ::testing::TestWithParam<Case> {};
@@ -327,6 +366,28 @@ INSTANTIATE_TEST_SUITE_P(
     name_of_case);
 
 constexpr auto kSel = Recompute::kSelective, kFull = Recompute::kFull;
+
+INSTANTIATE_TEST_SUITE_P(
+    Early, EarlyUpdateTest,
+    ::testing::Values(
+        Case{}, Case{.accumulate = 2, .dtype = DType::kBF16, .moments = "8bit"},
+        Case{.optimizer = "adafactor", .tied = true}, Case{.dtype = DType::kBF16, .offload = 1},
+        Case{.ranks = 2, .zero = 0}, Case{.ranks = 2, .zero = 1}, Case{.ranks = 4, .zero = 2},
+        Case{.ranks = 4, .zero = 3, .offload = 0.5},
+        Case{.ranks = 4, .zero = 3, .accumulate = 2, .optimizer = "adafactor", .bucket = 5000},
+        Case{.ranks = 8, .zero = 3, .recompute = kFull, .shard_group = 2},
+        Case{.ranks = 4, .tp = 2, .zero = 1, .optimizer = "adafactor", .tied = true},
+        Case{.ranks = 2, .pp = 2, .accumulate = 4, .tied = true},
+        Case{.ranks = 8,
+             .tp = 2,
+             .pp = 2,
+             .zero = 3,
+             .accumulate = 2,
+             .schedule = "interleaved",
+             .interleave = 2,
+             .optimizer = "adafactor",
+             .tied = true}),
+    name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(
     Data, LayoutTest,

@@ -61,6 +61,31 @@ TEST(WorldVerifier, AcceptsEveryStageOnEveryGrid) {
   }
 }
 
+// Where clipping is off, updates and what they send are in the middle of the backward, and ranks
+// have parts of units that are not alike.
+TEST(WorldVerifier, AcceptsEarlyUpdates) {
+  for (const auto& [dp, tp, pp] :
+       {std::tuple{2, 2, 2}, {4, 1, 2}, {1, 2, 4}, {7, 1, 1}, {3, 2, 1}}) {
+    for (std::int64_t zero = 0; zero <= 3; ++zero) {
+      for (const char* optimizer : {"adamw", "adafactor"}) {
+        for (const Device device : {Device::kCpu, Device::kCuda}) {
+          StepOptions options = on_grid(dp, tp, pp, zero);
+          options.optimizer.clip_norm = 0;
+          options.optimizer.name = optimizer;
+          options.optimizer.offload = zero == 2 ? 0.5 : 0;
+          options.target.device = device;
+          options.model.tied_head = zero == 1;
+          options.layout.bucket = zero == 3 ? 30000 : 0;
+          options.layout.shard_group = dp == 4 && zero > 0 ? 2 : 0;
+          options.accumulate = pp > 1 || zero == 2 ? 4 : 1;
+          EXPECT_THAT(verify_all_ranks(options), IsEmpty())
+              << dp << tp << pp << zero << optimizer << (device == Device::kCpu ? " cpu" : " cuda");
+        }
+      }
+    }
+  }
+}
+
 TEST(WorldVerifier, ALargeWorldFoldsToTheSameAnswer) {
   // 32 ranks are more than are proved one by one.
   EXPECT_THAT(verify_all_ranks(on_grid(8, 2, 2, 3)), IsEmpty());

@@ -406,5 +406,21 @@ TEST(DryRun, AddsUpToTheArena) {
   }
 }
 
+// Two dozen layers that are redone, so that little but their gradients takes memory.
+TEST(EarlyUpdate, GradientsLiveForAMomentWhereClippingIsOff) {
+  StepOptions options = testing::tiny_step();
+  options.model.encoder_layers = options.model.decoder_layers = 12;
+  options.recompute = Recompute::kFull;
+  const Program late = compile_step(options);
+  options.optimizer.clip_norm = 0;
+  const Program early = compile_step(options);
+  std::int64_t gradients = 0;
+  for (const Shard& shard : early.shards) gradients += early.tensor(shard.grad).bytes();
+  EXPECT_LT(early.arena_bytes + gradients * 8 / 10, late.arena_bytes);
+  // A step that may be skipped is judged by all gradients before any is used.
+  options.limited = true;
+  EXPECT_GE(compile_step(options).arena_bytes, late.arena_bytes);
+}
+
 }  // namespace
 }  // namespace quintet
