@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
 
 // The conversation, in lines of text:
 //   to rank 0:    "quintet <secret> <rank>"                        hello
-//                 "B <step> <waiting> <age> <limit> <doing>"       alive, and how it is getting on
+//                 "B <step> <waiting> <age> <limit> <still> <doing>"  alive, and how it is getting on
 //                 "F <code> <consequence> <step> <error>"          cannot go on
 //                 "Q"                                              done
 //   from rank 0:  "welcome", "P" alive, "Q" all are done, "A" the run does not start,
@@ -94,6 +95,8 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(World& world, double timeout) 
   dog->last_tick_ = now();
   dog->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (dog->wake_ < 0) return io_error("watchdog: {}", std::strerror(errno));
+  if (::pthread_getcpuclockid(::pthread_self(), &dog->main_thread_) != 0)
+    return io_error("watchdog: the main thread has no clock");
   const auto watch = [raw = dog.get()] {
     raw->thread_ = std::thread([raw] { raw->rank_ == 0 ? raw->run_hub() : raw->run_member(); });
   };
@@ -249,6 +252,10 @@ void Watchdog::tick() {
   if (time - last_tick_ > std::max(kLongestTick, timeout_ - 3 * kBeatSeconds)) slept_at_ = clock_;
   clock_ += std::min(time - last_tick_, kLongestTick);
   last_tick_ = time;
+  ::timespec ran{};
+  ::clock_gettime(main_thread_, &ran);
+  const std::int64_t main_ran = ran.tv_sec * 1'000'000'000 + ran.tv_nsec;
+  if (main_ran != std::exchange(main_ran_, main_ran)) main_ran_at_ = clock_;
   shown_clock_.store(clock_, std::memory_order_relaxed);
 }
 
@@ -264,6 +271,7 @@ Watchdog::Pulse Watchdog::take_pulse() {
   pulse.step = step_.load(std::memory_order_relaxed);
   pulse.waiting = doing.waiting;
   pulse.age = clock_ - activity_since_;
+  pulse.still = clock_ - main_ran_at_;
   pulse.limit =
       compares ? std::max(timeout_, kSlowerThanSteps * longest) : kLongPatience * timeout_;
   if (pulse.age < pulse.limit / 4) return pulse;
@@ -411,7 +419,8 @@ void Watchdog::hear(std::int32_t rank, Peer& peer) {
     char what = 0;
     words >> what;
     if (what == 'B') {
-      words >> peer.pulse.step >> peer.pulse.waiting >> peer.pulse.age >> peer.pulse.limit;
+      words >> peer.pulse.step >> peer.pulse.waiting >> peer.pulse.age >> peer.pulse.limit >>
+          peer.pulse.still;
       peer.pulse.doing = rest_of(words);
     } else if (what == 'F') {
       int code = 0;
@@ -453,10 +462,11 @@ void Watchdog::hear(std::int32_t rank, Peer& peer) {
 }
 
 // Ranks that wait are late because of others: those that do not are asked first. Where all wait for
-// each other, what they wait for has been lost on the way.
+// each other, what they wait for has been lost on the way; or one of them was stopped while it
+// waited: waiting takes processor time, of which it then has none while others have.
 void Watchdog::look_for_stuck() {
-  std::int32_t busy = -1, oldest = -1;
-  bool all_wait = true;
+  std::int32_t busy = -1, oldest = -1, stopped = -1;
+  bool all_wait = true, any_runs = false;
   double least_part = 1e9;  // of its limit, that any rank has reached
   for (std::int32_t r = 0; r < size_; ++r) {
     const Peer& peer = peers_[index(r)];
@@ -469,11 +479,15 @@ void Watchdog::look_for_stuck() {
     least_part = std::min(least_part, pulse.age / pulse.limit);
     if (!pulse.waiting && pulse.age > pulse.limit && older(busy)) busy = r;
     if (older(oldest)) oldest = r;
+    const bool still = pulse.still > 0.5 * pulse.limit;
+    any_runs = any_runs || !still;
+    if (still && older(stopped)) stopped = r;
   }
+  if (!any_runs) stopped = -1;
   std::int32_t stuck = busy;
   if (busy < 0 && all_wait && oldest >= 0 && least_part > 0.5 &&
       peers_[index(oldest)].pulse.age > peers_[index(oldest)].pulse.limit)
-    stuck = oldest;
+    stuck = stopped >= 0 ? stopped : oldest;
   if (stuck < 0) return;
   const Pulse& pulse = peers_[index(stuck)].pulse;
   Report report;
@@ -481,7 +495,9 @@ void Watchdog::look_for_stuck() {
   report.step = pulse.step;
   report.text = fmt::format("rank {} has been stuck for {:.0f} s {}, in {}{}", stuck, pulse.age,
                             in_step(pulse.step), pulse.doing,
-                            busy < 0 && size_ > 1 ? "; all ranks wait for each other" : "");
+                            busy >= 0 || size_ == 1 ? ""
+                            : stopped >= 0          ? "; its main thread does not run"
+                                                    : "; all ranks wait for each other");
   reports_.push_back(report);
 }
 
@@ -571,8 +587,8 @@ void Watchdog::run_member() {
     }
     if (clock_ - last_beat_ > kBeatSeconds) {
       const Pulse pulse = take_pulse();
-      hub_.send(fmt::format("B {} {} {:.1f} {:.1f} {}", pulse.step, pulse.waiting ? 1 : 0,
-                            pulse.age, pulse.limit, one_line(pulse.doing)));
+      hub_.send(fmt::format("B {} {} {:.1f} {:.1f} {:.1f} {}", pulse.step, pulse.waiting ? 1 : 0,
+                            pulse.age, pulse.limit, pulse.still, one_line(pulse.doing)));
       last_beat_ = clock_;
     }
   }

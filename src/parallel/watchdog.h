@@ -25,6 +25,8 @@
 #include <thread>
 #include <vector>
 
+#include <time.h>
+
 #include "base/result.h"
 #include "parallel/activity.h"
 #include "parallel/communicator.h"
@@ -69,6 +71,7 @@ class Watchdog {
     std::int64_t step = 0;
     bool waiting = true;
     double age = 0, limit = 1e9;  // seconds in what it is doing; from when on that is too long
+    double still = 0;             // seconds for which it has had no processor time at all
     std::string doing;
   };
   struct Peer {
@@ -122,6 +125,10 @@ class Watchdog {
   std::uint64_t seen_activity_ = 0;
   double activity_since_ = 0, last_beat_ = -1;
   double slept_at_ = -1;  // when it last was suspended for about the timeout, or longer
+  // Of the main thread: its processor time, and when that was last seen to grow.
+  ::clockid_t main_thread_ = CLOCK_THREAD_CPUTIME_ID;
+  std::int64_t main_ran_ = 0;
+  double main_ran_at_ = 0;
   // Rank 0's.
   std::vector<LineSocket> listeners_;
   struct Stranger {

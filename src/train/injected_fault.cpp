@@ -49,9 +49,14 @@ void scramble(Batch& batch, std::int64_t first_sample, std::int64_t vocabulary) 
   }
 }
 
+void inject_stall(std::int32_t rank, std::int64_t step) {
+  const Order& order = the_order();
+  while (order.kind == "stall" && rank == order.rank && step == order.step) ::pause();
+}
+
 void inject_fault(std::int32_t rank, std::int64_t step) {
   const Order& order = the_order();
-  if (rank != order.rank || step != order.step) return;
+  if (rank != order.rank || step != order.step || order.kind == "stall") return;
   if (!order.once.empty()) {
     const int file = ::open(order.once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
     if (file < 0) return;

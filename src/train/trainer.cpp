@@ -496,6 +496,7 @@ Status Run::train_step(std::int64_t step) {
   }
   const double ran = now() - began - feeding;
   comparing();
+  inject_stall(world_.rank(), step);
   QT_TRY(ledger_->step(step, executor_->began(), executor_->timings(), waited_, ran));
   watchdog_.end_step();
   const auto tokens = static_cast<double>(options_.global_batch() *
