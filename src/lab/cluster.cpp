@@ -22,6 +22,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "lab/host_list.h"
 #include "lab/tool.h"
 
 namespace quintet {
@@ -485,14 +486,15 @@ Result<std::vector<std::string>> cluster_mpirun_line(const Cluster& cluster, con
   const int threads = run.threads > 0 ? run.threads : std::max(1, cores / (each * shared));
   std::vector<std::string> line = {self,     "cluster", "exec", "--name", cluster.spec.name,
                                    "--node", "0",       "--"};
-  const auto add = [&](std::initializer_list<std::string> words) {
-    line.insert(line.end(), words);
+  const auto add = [&](const std::vector<std::string>& words) {
+    line.insert(line.end(), words.begin(), words.end());
   };
   add({"mpirun", "--quiet", "--allow-run-as-root", "-n", std::to_string(ranks), "--host",
        join(hosts, ",")});
   add({"--mca", "plm", "rsh", "--mca", "plm_rsh_agent",
        fmt::format("{} cluster agent {}", self, cluster.spec.name), "--mca",
        "plm_rsh_no_tree_spawn", "1"});
+  add(attached_daemons());
   // Ranks of a node through shared memory, others over the links and nothing else.
   add({"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include",
        cluster.subnet, "--mca", "oob_tcp_if_include", cluster.subnet});

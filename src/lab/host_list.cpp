@@ -114,6 +114,10 @@ std::string hosts_text(const std::vector<HostSlots>& hosts) {
   return join(items, ",");
 }
 
+std::vector<std::string> attached_daemons() {
+  return {"--mca", "orte_leave_session_attached", "1"};
+}
+
 std::vector<HostSlots> answering_hosts(const std::vector<HostSlots>& hosts, double timeout) {
   const std::vector<std::string> agent = agent_words();
   std::vector<std::future<bool>> answers;

@@ -20,6 +20,11 @@ Result<std::vector<HostSlots>> parse_hosts(const std::string& text);
 Result<std::vector<HostSlots>> read_hostfile(const std::string& path);
 std::string hosts_text(const std::vector<HostSlots>& hosts);
 
+// For command lines of mpirun that go to other hosts: its daemons there stay attached to the agents
+// that started them. One that cannot reach mpirun (a firewall, a cable) then ends it, in words;
+// detached, mpirun would wait for it for ever.
+std::vector<std::string> attached_daemons();
+
 // Those on which a command can be started: this machine, and whoever lets mpirun's agent in
 // (OMPI_MCA_plm_rsh_agent, else ssh). All are asked at the same time; takes `timeout` seconds at
 // most.

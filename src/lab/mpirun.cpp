@@ -126,14 +126,15 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
     line = {"env", "-u", "OMPI_MCA_plm"};
   }
   line.insert(line.end(), {"mpirun", "--quiet", "-n", std::to_string(options.ranks)});
-  const auto add = [&](std::initializer_list<std::string> words) {
-    line.insert(line.end(), words);
+  const auto add = [&](const std::vector<std::string>& words) {
+    line.insert(line.end(), words.begin(), words.end());
   };
   if (::geteuid() == 0) add({"--allow-run-as-root"});
   if (!options.hosts.empty()) {
     QT_ASSIGN(std::vector<HostSlots> hosts, parse_hosts(options.hosts));
     std::erase_if(hosts, [&](const HostSlots& host) { return left_out(host.name); });
     add({"--host", hosts_text(hosts)});
+    add(attached_daemons());
   }
   if (oversubscribed) {
     // Ranks that wait must let others run; binding would pile them up on the same cores.

@@ -231,7 +231,14 @@ class TwoNodes : public ::testing::Test {
   void TearDown() override { static_cast<void>(cluster_down(name_).ok()); }
 
   // The second node's cable.
-  void plug(const char* state) const {
+  void unplug() const { set_link("down"); }
+  void plug_in() const {
+    set_link("up");
+    // A link takes a moment to be one.
+    for (int i = 0; !node_answers(cluster_, 0, 1) && i < 20; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  void set_link(const char* state) const {
     ASSERT_EQ(run_shell("ip -n qt-" + name_ + "-sw link set v1 " + state).exit_code, 0);
   }
   std::string launch(const std::string& more = "") const {
@@ -243,7 +250,7 @@ class TwoNodes : public ::testing::Test {
     std::thread run([&] { outcome = testing::quintet(command); });
     for (int i = 0; testing::steps_done(out) < 5 && i < 3000; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    plug("down");
+    unplug();
     run.join();
     for (const ClusterNode& node : cluster_.nodes)
       EXPECT_TRUE(processes_on(node).empty()) << "something was left on " << node.host;
@@ -265,6 +272,16 @@ TEST_F(TwoNodes, RunTogetherThoughTheirNamesMeanNothing) {
   EXPECT_TRUE(outcome.says("2 ranks: dp 2 (ZeRO 1)")) << outcome.output;
 }
 
+TEST_F(TwoNodes, ANodeThatCannotReachTheOtherEndsTheStart) {
+  unplug();
+  const Outcome outcome =
+      testing::quintet(launch() + kSmallRun + "--micro-batch 2 --zero 1 --set train.steps=3");
+  EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("unable to complete a TCP connection")) << outcome.output;
+  for (const ClusterNode& node : cluster_.nodes)
+    EXPECT_TRUE(processes_on(node).empty()) << "something was left on " << node.host;
+}
+
 TEST_F(TwoNodes, ACutNetworkEndsTheRunAndIsResumed) {
   const TemporaryFolder folder;
   const Path whole = folder.path() / "whole", cut = folder.path() / "cut";
@@ -274,7 +291,7 @@ TEST_F(TwoNodes, ACutNetworkEndsTheRunAndIsResumed) {
   EXPECT_TRUE(outcome.says("rank 1 has been silent for 2 s in step ")) << outcome.output;
   EXPECT_EQ(outcome.output.find("quintet: "), outcome.output.rfind("quintet: ")) << outcome.output;
 
-  plug("up");
+  plug_in();
   const auto steps = static_cast<int>(testing::steps_done(cut)) + 5;
   const Outcome resumed =
       testing::quintet(launch() + run_of(cut, steps, layout) + "--set output.resume=true");
@@ -301,7 +318,7 @@ TEST_F(TwoNodes, ALostNodeIsLeftOutAtTheSameGlobalBatch) {
       outcome.says("1 rank instead of 2: 1 data-parallel instead of 2, at the same global "
                    "batch of 12"))
       << outcome.output;
-  plug("up");
+  plug_in();
   const Outcome undisturbed = testing::quintet(launch() + run_of(whole, kSteps, layout));
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
   const auto left = losses_in(cut), right = losses_in(whole);
