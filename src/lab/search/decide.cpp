@@ -23,12 +23,15 @@ class FirstLevel {
   }
 
   SearchDecision next() const {
+    const std::vector<TriedSettings> past = observations_of(all_, 0);
+    const TrialBeliefs beliefs =
+        search_.budget.rungs > 1 ? believe(search_.space, search_.sampler(), past) : TrialBeliefs();
     for (std::int64_t rung = search_.budget.rungs - 2; rung >= 0; --rung) {
-      if (const Trial* trial = promotable(rung); trial != nullptr) return go_on(*trial, rung + 1);
+      if (const Trial* trial = promotable(rung, beliefs); trial != nullptr)
+        return go_on(*trial, rung + 1);
     }
     if (std::ssize(trials_) < search_.search.trials) {
-      const auto settings =
-          propose(search_.space, search_.sampler(), std::ssize(trials_), observations_of(all_, 0));
+      const auto settings = propose(search_.space, search_.sampler(), std::ssize(trials_), past);
       if (settings && has_room_for(*settings, 0, 0)) return {Kind::kBegin, 0, 0, 0, 0, *settings};
     }
     const bool pending = std::any_of(trials_.begin(), trials_.end(),
@@ -61,18 +64,22 @@ class FirstLevel {
     return {Kind::kContinue, trial.id, rung, 0, 0, trial.settings};
   }
 
-  // The best of a rung that is in its best share and has not gone on.
-  const Trial* promotable(std::int64_t rung) const {
-    std::vector<const Trial*> finished;
-    for (const Trial* trial : trials_) {
-      const bool there = std::ssize(trial->rungs) > rung &&
-                         !trial->rungs[static_cast<std::size_t>(rung)].running();
-      if (there) finished.push_back(trial);
+  // The best of a rung that is in its best share and has not gone on: by what is believed of the
+  // trials further up, where something is, or else by what they are worth there.
+  const Trial* promotable(std::int64_t rung, const TrialBeliefs& beliefs) const {
+    std::vector<std::pair<double, const Trial*>> sorted;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      const Trial& trial = *trials_[i];
+      const bool there =
+          std::ssize(trial.rungs) > rung && !trial.rungs[static_cast<std::size_t>(rung)].running();
+      if (there)
+        sorted.emplace_back(beliefs.rung > rung ? beliefs.values[i] : trial.value_at(rung), &trial);
     }
-    std::sort(finished.begin(), finished.end(), [&](const Trial* a, const Trial* b) {
-      const double left = a->value_at(rung), right = b->value_at(rung);
-      return left != right ? left < right : a->id < b->id;
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second->id < b.second->id;
     });
+    std::vector<const Trial*> finished;
+    for (const auto& [worth, trial] : sorted) finished.push_back(trial);
     const auto ended = std::count_if(trials_.begin(), trials_.end(), [&](const Trial* trial) {
       return std::ssize(trial->rungs) == search_.budget.rungs;
     });

@@ -16,7 +16,9 @@ using Eigen::VectorXd;
 // lengths grow with that (Hvarfner et al., 2024), or all points would be strangers.
 constexpr double kLengthPerRootOfDimensions = 0.35;
 constexpr double kTypicalNoise = 0.01;
-constexpr double kSpreadOfLength = 1, kSpreadOfNoise = 2;  // of their logarithms
+constexpr double kTypicalFade = 0.3;
+// Of their logarithms.
+constexpr double kSpreadOfLength = 1, kSpreadOfNoise = 2, kSpreadOfFade = 1.5;
 // So many values' worth of belief that the function's variance is one.
 constexpr double kScaleBelief = 2;
 constexpr double kLeastNoise = 1e-6;  // keeps matrices positive where points are the same
@@ -27,13 +29,19 @@ double correlation(double squared_distance) {
   return (1 + r + r * r / 3) * std::exp(-r);
 }
 
-// Of the logarithms of all lengths and of the noise, in this order.
+double faded(double fade, double levels) {
+  return levels == 0 ? 1 : std::exp(-fade * levels);
+}
+
+// Of the logarithms of all lengths, of the noise and, with more than one level, of the fade, in
+// this order.
 class Plausibility {
  public:
   explicit Plausibility(const NoisyValues& known)
       : known_(known),
         count_(known.values.size()),
         lengths_(known.points.cols()),
+        fades_(!known.one_level()),
         usual_length_(
             std::log(kLengthPerRootOfDimensions * std::sqrt(static_cast<double>(lengths_)))),
         gaps_(static_cast<std::size_t>(lengths_), MatrixXd::Zero(count_, count_)) {
@@ -47,13 +55,16 @@ class Plausibility {
     }
   }
 
-  Index size() const { return lengths_ + 1; }
+  Index size() const { return lengths_ + (fades_ ? 2 : 1); }
   // A step that changes something and not everything.
-  double spread(Index i) const { return i < lengths_ ? kSpreadOfLength : kSpreadOfNoise; }
+  double spread(Index i) const {
+    return i < lengths_ ? kSpreadOfLength : i == lengths_ ? kSpreadOfNoise : kSpreadOfFade;
+  }
 
   VectorXd usual() const {
     VectorXd at = VectorXd::Constant(size(), usual_length_);
     at[lengths_] = std::log(kTypicalNoise);
+    if (fades_) at[lengths_ + 1] = std::log(kTypicalFade);
     return at;
   }
 
@@ -70,9 +81,12 @@ class Plausibility {
     MatrixXd matrix = MatrixXd::Zero(count_, count_);
     for (Index p = 0; p < lengths_; ++p)
       matrix += std::exp(-2 * logs[p]) * gaps_[static_cast<std::size_t>(p)];
+    const double fade = fades_ ? std::exp(logs[lengths_ + 1]) : 0;
     for (Index i = 0; i < count_; ++i) {
-      for (Index j = 0; j < i; ++j) matrix(i, j) = correlation(matrix(i, j));
-      matrix(i, i) = 1 + std::exp(logs[lengths_]) + kLeastNoise + known_.doubts[i];
+      for (Index j = 0; j < i; ++j)
+        matrix(i, j) =
+            correlation(matrix(i, j)) * faded(fade, std::abs(known_.levels[i] - known_.levels[j]));
+      matrix(i, i) = 1 + std::exp(logs[lengths_]) + kLeastNoise;
     }
     const Eigen::LLT<MatrixXd> factor(matrix);
     const double weight = static_cast<double>(count_) + kScaleBelief;
@@ -86,12 +100,14 @@ class Plausibility {
   }
 
   FunctionShape shape(const VectorXd& logs) const {
-    return {logs.head(lengths_).array().exp(), std::exp(logs[lengths_]) + kLeastNoise};
+    return {logs.head(lengths_).array().exp(), std::exp(logs[lengths_]) + kLeastNoise,
+            fades_ ? std::exp(logs[lengths_ + 1]) : 0};
   }
 
  private:
   const NoisyValues& known_;
   const Index count_, lengths_;
+  const bool fades_;
   const double usual_length_;
   std::vector<MatrixXd> gaps_;  // squared, along each parameter
 };
@@ -148,8 +164,8 @@ GaussianProcess::GaussianProcess(const NoisyValues& known, FunctionShape shape)
   MatrixXd matrix = MatrixXd::Zero(all, all);
   for (Index i = 0; i < all; ++i) {
     const VectorXd point = known.points.row(i);
-    for (Index j = 0; j < i; ++j) matrix(i, j) = correlation_with(j, point);
-    matrix(i, i) = 1 + shape_.noise + (i < count ? known.doubts[i] : 0);
+    for (Index j = 0; j < i; ++j) matrix(i, j) = correlation_with(j, point, known.levels[i]);
+    matrix(i, i) = 1 + shape_.noise;
   }
   factor_.compute(matrix);
   const MatrixXd lower = factor_.matrixLLT().topLeftCorner(count, count);
@@ -159,16 +175,16 @@ GaussianProcess::GaussianProcess(const NoisyValues& known, FunctionShape shape)
   weights_ = triangle.transpose().solve(half);
 }
 
-double GaussianProcess::correlation_with(Index known, const VectorXd& point) const {
+double GaussianProcess::correlation_with(Index known, const VectorXd& point, double level) const {
   double distance = 0;
   for (Index p = 0; p < point.size(); ++p)
     distance += importance_[p] * known_.squared_gap(p, known_.points(known, p), point[p]);
-  return correlation(distance);
+  return correlation(distance) * faded(shape_.fade, std::abs(known_.levels[known] - level));
 }
 
 Belief GaussianProcess::at(const VectorXd& point) const {
   VectorXd near(known_.points.rows());
-  for (Index i = 0; i < near.size(); ++i) near[i] = correlation_with(i, point);
+  for (Index i = 0; i < near.size(); ++i) near[i] = correlation_with(i, point, 0);
   const double explained = factor_.matrixL().solve(near).squaredNorm();
   return {near.head(weights_.size()).dot(weights_),
           std::sqrt(scale_ * std::max(1 - explained, 1e-9))};

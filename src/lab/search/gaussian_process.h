@@ -12,7 +12,8 @@
 
 namespace quintet {
 
-// Noisy values of a function.
+// Noisy values of a function, or of several that are like each other: the same one seen from nearer
+// and nearer, level 0 being the one that matters.
 struct NoisyValues {
   // Whether a column of points has neighbouring numbers; if not, different ones are all equally far
   // apart.
@@ -21,13 +22,14 @@ struct NoisyValues {
   // mean, and leave less to be learned around them.
   Eigen::MatrixXd points;
   Eigen::VectorXd values;  // best given with mean 0 and variance 1
-  Eigen::VectorXd doubts;  // variances of single values beyond the noise that all of them have
+  Eigen::VectorXd levels;  // of all points: how many levels away from the one that matters
 
   // Along a parameter, between numbers in its column.
   double squared_gap(Eigen::Index parameter, double a, double b) const {
     if (!ordered[static_cast<std::size_t>(parameter)]) return a == b ? 0 : 1;
     return (a - b) * (a - b);
   }
+  bool one_level() const { return levels.isZero(); }
 };
 
 // What kind of function it is.
@@ -35,6 +37,7 @@ struct FunctionShape {
   // How far values reach along each parameter, in units of its range: long is unimportant.
   Eigen::VectorXd lengths;
   double noise = 0;  // variance of values, as a share of the function's own
+  double fade = 0;   // functions a level apart correlate by exp(-fade)
 };
 // The most plausible shape, and then others about as often as they are plausible: a few values
 // leave much open, and who believes in one shape alone is too sure of where the best is.
@@ -50,12 +53,13 @@ class GaussianProcess {
   // `known` must outlive it.
   GaussianProcess(const NoisyValues& known, FunctionShape shape);
 
+  // At the level that matters.
   Belief at(const Eigen::VectorXd& point) const;
   // The deviation that a value has because of noise alone.
   double noise_deviation() const;
 
  private:
-  double correlation_with(Eigen::Index known, const Eigen::VectorXd& point) const;
+  double correlation_with(Eigen::Index known, const Eigen::VectorXd& point, double level) const;
 
   const NoisyValues& known_;
   const FunctionShape shape_;

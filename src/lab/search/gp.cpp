@@ -15,7 +15,8 @@ using Eigen::VectorXd;
 
 constexpr std::size_t kAnywhere = 400;            // candidates from all over the space
 constexpr std::size_t kCenters = 4, kNear = 100;  // and around each of the best trials
-constexpr double kWidths[] = {0.03, 0.1, 0.2};    // how far from them
+constexpr double kShares[] = {0.05, 0.15, 0.4};   // how far from them, of a parameter's length
+constexpr double kAnyWidth = 0.5;                 // from there on it is anywhere in its range
 // The cost of a fit grows with the third power of its observations.
 constexpr std::size_t kMostObservations = 200;
 constexpr std::size_t kFewestObservations = 4;
@@ -46,25 +47,11 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Least squares, and what it leaves unexplained. Never falling: nothing is better for having been
-// worse before.
-struct RisingLine {
-  RisingLine(const std::vector<double>& x, const std::vector<double>& y)
-      : mean_x(mean_of(x)), mean_y(mean_of(y)) {
-    double xx = 0, xy = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      xx += (x[i] - mean_x) * (x[i] - mean_x);
-      xy += (x[i] - mean_x) * (y[i] - mean_y);
-    }
-    slope = xx > 0 ? std::max(xy / xx, 0.0) : 0;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      variance +=
-          (y[i] - at(x[i])) * (y[i] - at(x[i])) / std::max(static_cast<double>(x.size()) - 2, 1.0);
-  }
-  double at(double x) const { return mean_y + slope * (x - mean_x); }
-
-  double mean_x, mean_y, slope = 0, variance = 0;
-};
+double deviation_of(const std::vector<double>& values, double mean) {
+  double square = 0;
+  for (const double value : values) square += (value - mean) * (value - mean);
+  return std::sqrt(square / static_cast<double>(values.size()));
+}
 
 // Where settings are: a number in the unit interval, or that of a choice without order. A parameter
 // that does not count there is in its middle, or a choice of its own: what makes it not count tells
@@ -87,13 +74,18 @@ Settings somewhere(const SearchSpace& space, PhiloxSequence& random) {
   return space.settings_at(units);
 }
 
-Settings somewhere_near(const SearchSpace& space, const Settings& center, PhiloxSequence& random) {
-  const double width = kWidths[random.below(std::size(kWidths))];
+// Along each parameter the further the less it matters: where nothing is known to, everything is
+// near, and a place must not be taken for good for what it happens to have there.
+Settings somewhere_near(const SearchSpace& space, const Settings& center, const VectorXd& lengths,
+                        PhiloxSequence& random) {
+  const double share = kShares[random.below(std::size(kShares))];
   std::vector<double> units;
-  for (const SearchParameter& parameter : space.parameters()) {
+  for (std::size_t p = 0; p < space.size(); ++p) {
+    const SearchParameter& parameter = space.parameters()[p];
+    const double width = share * lengths[static_cast<Index>(p)];
     const double uniform = random.uniform(), other = random.uniform();
     const auto found = center.find(parameter.key);
-    if (found == center.end()) {
+    if (found == center.end() || (parameter.ordered() && width > kAnyWidth)) {
       units.push_back(uniform);
       continue;
     }
@@ -108,23 +100,28 @@ Settings somewhere_near(const SearchSpace& space, const Settings& center, Philox
   return space.settings_at(units);
 }
 
-// Of more trials than can be had: the better half of what can, and of the others some of every
-// quality, so that bad places are not forgotten.
-ComparedTrials thinned(ComparedTrials all) {
-  const std::size_t count = all.trials.size();
-  if (count <= kMostObservations) return all;
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return all.values[a] < all.values[b]; });
-  constexpr std::size_t kBest = kMostObservations / 2, kOthers = kMostObservations - kBest;
-  ComparedTrials some;
-  for (std::size_t i = 0; i < kMostObservations; ++i) {
-    const std::size_t at = order[i < kBest ? i : kBest + (i - kBest) * (count - kBest) / kOthers];
-    some.trials.push_back(all.trials[at]);
-    some.values.push_back(all.values[at]);
-    some.doubts.push_back(all.doubts[at]);
+// Of more rows than can be had: those of the better trials for half of what can, and of the others
+// some of every quality, so that bad places are not forgotten.
+std::vector<ValuesByRung::Row> thinned(const std::vector<ValuesByRung::Row>& all) {
+  if (all.size() <= kMostObservations) return all;
+  // Where each trial's rows begin, by its last value.
+  std::vector<std::size_t> firsts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i == 0 || all[i].trial != all[i - 1].trial) firsts.push_back(i);
   }
+  std::stable_sort(firsts.begin(), firsts.end(),
+                   [&](std::size_t a, std::size_t b) { return all[a].value < all[b].value; });
+  std::vector<ValuesByRung::Row> some;
+  const auto take = [&](std::size_t first) {
+    for (std::size_t i = first; i < all.size() && all[i].trial == all[first].trial; ++i)
+      some.push_back(all[i]);
+  };
+  std::size_t best = 0;
+  while (some.size() < kMostObservations / 2) take(firsts[best++]);
+  // As many trials as there are rows left, if each had as many as trials have on average.
+  const std::size_t others = std::min(
+      firsts.size() - best, (kMostObservations - some.size()) * firsts.size() / all.size());
+  for (std::size_t i = 0; i < others; ++i) take(firsts[best + i * (firsts.size() - best) / others]);
   return some;
 }
 
@@ -141,17 +138,54 @@ struct Promise {
   double improvement = 0, mean = 0;
 };
 
-// On average over what the function may be like (Snoek et al., 2012).
-class ImprovementUnderShapes {
+// What is known of trials, as a Gaussian process sees it; on average over what the function may be
+// like (Snoek et al., 2012).
+class BeliefInTrials {
  public:
-  ImprovementUnderShapes(const NoisyValues& known, const std::vector<FunctionShape>& shapes) {
-    for (const FunctionShape& shape : shapes) {
-      processes_.emplace_back(known, shape);
+  BeliefInTrials(const SearchSpace& space, std::span<const TriedSettings> past,
+                 PhiloxSequence& random)
+      : rows_(values_by_rung(past, std::max(space.size() + 1, kFewestObservations))) {
+    if (rows_.rung < 0) return;
+    rows_.rows = thinned(rows_.rows);
+    std::vector<const Settings*> places;
+    for (const ValuesByRung::Row& row : rows_.rows) places.push_back(&past[row.trial].settings);
+    const auto count = std::ssize(places);
+    for (const TriedSettings& one : past) {
+      if (one.rung < 0) places.push_back(&one.settings);
+    }
+    for (const SearchParameter& parameter : space.parameters())
+      known_.ordered.push_back(parameter.ordered());
+    known_.points.resize(std::ssize(places), static_cast<Index>(space.size()));
+    for (std::size_t i = 0; i < places.size(); ++i)
+      known_.points.row(static_cast<Index>(i)) = point_of(space, *places[i]);
+    known_.levels = VectorXd::Zero(std::ssize(places));
+    known_.values.resize(count);
+    for (Index i = 0; i < count; ++i) {
+      const ValuesByRung::Row& row = rows_.rows[static_cast<std::size_t>(i)];
+      known_.levels[i] = static_cast<double>(row.below);
+      known_.values[i] = row.value;
+    }
+    normalise();
+    for (const FunctionShape& shape : plausible_shapes(known_, kShapes, random)) {
+      lengths_.push_back(shape.lengths);
+      processes_.emplace_back(known_, shape);
+    }
+    for (const GaussianProcess& process : processes_) {
       double best = std::numeric_limits<double>::infinity();
-      for (Index i = 0; i < known.values.size(); ++i)
-        best = std::min(best, processes_.back().at(known.points.row(i)).mean);
+      for (Index i = 0; i < count; ++i)
+        best = std::min(best, process.at(known_.points.row(i)).mean);
       best_.push_back(best);
     }
+  }
+  BeliefInTrials(const BeliefInTrials&) = delete;
+  BeliefInTrials& operator=(const BeliefInTrials&) = delete;
+
+  // Of the rung that matters; -1: too little is known, and there is nothing to ask for.
+  std::int64_t rung() const { return rows_.rung; }
+  const std::vector<ValuesByRung::Row>& rows() const { return rows_.rows; }
+  // Of one of the plausible shapes.
+  const VectorXd& some_lengths(PhiloxSequence& random) const {
+    return lengths_[random.below(lengths_.size())];
   }
 
   Promise at(const VectorXd& point) const {
@@ -166,106 +200,120 @@ class ImprovementUnderShapes {
   }
 
  private:
+  // By what trials were worth last: of one that came far there are more values.
+  void normalise() {
+    std::vector<double> last;
+    for (std::size_t i = 0; i < rows_.rows.size(); ++i) {
+      if (i == 0 || rows_.rows[i].trial != rows_.rows[i - 1].trial)
+        last.push_back(rows_.rows[i].value);
+    }
+    const double mean = mean_of(last), deviation = deviation_of(last, mean);
+    known_.values.array() -= mean;
+    if (deviation > 0) known_.values /= deviation;
+  }
+
+  ValuesByRung rows_;
+  NoisyValues known_;
+  std::vector<VectorXd> lengths_;
   std::vector<GaussianProcess> processes_;
   std::vector<double> best_;  // of what each believes of the points that have values
 };
 
 }  // namespace
 
-ComparedTrials compare_at_one_rung(std::span<const TriedSettings> past, std::size_t enough) {
-  std::int64_t target = -1;
-  for (const TriedSettings& one : past) target = std::max(target, one.rung);
+ValuesByRung values_by_rung(std::span<const TriedSettings> past, std::size_t enough) {
+  ValuesByRung known;
   std::vector<double> there;
-  for (; target >= 0; --target) {
+  for (const TriedSettings& one : past) known.rung = std::max(known.rung, one.rung);
+  for (; known.rung >= 0; --known.rung) {
     there.clear();
     for (const TriedSettings& one : past) {
-      if (const double loss = loss_at(one, target); std::isfinite(loss)) there.push_back(loss);
+      if (const double loss = loss_at(one, known.rung); std::isfinite(loss)) there.push_back(loss);
     }
     if (there.size() >= enough) break;
   }
-  ComparedTrials compared;
-  if (target < 0) return compared;
-  const double worst = worst_that_matters(there);
-  const auto add = [&](std::size_t trial, double value, double doubt) {
-    compared.trials.push_back(trial);
-    compared.values.push_back(std::min(value, worst));
-    compared.doubts.push_back(doubt);
+  if (known.rung < 0) return known;
+
+  // A rung's values, cut, and then in units of the highest.
+  struct Scale {
+    double worst = 0, mean = 0, deviation = 0;
+    bool usable = false;
   };
-  for (std::size_t i = 0; i < past.size(); ++i) {
-    if (has_failed(past[i])) {
-      add(i, worst, 0);
-    } else if (past[i].rung >= target) {
-      add(i, loss_at(past[i], target), 0);
-    }
-  }
-  for (std::int64_t rung = 0; rung < target; ++rung) {
-    std::vector<double> all, early, late;
+  std::vector<Scale> scales(static_cast<std::size_t>(known.rung) + 1);
+  for (std::int64_t rung = 0; rung <= known.rung; ++rung) {
+    Scale& scale = scales[static_cast<std::size_t>(rung)];
+    std::vector<double> all, of_both;
     for (const TriedSettings& one : past) {
       if (const double loss = loss_at(one, rung); std::isfinite(loss)) all.push_back(loss);
     }
     if (all.empty()) continue;
-    const double worst_early = worst_that_matters(all);
+    scale.worst = worst_that_matters(all);
     for (const TriedSettings& one : past) {
-      const double before = loss_at(one, rung), after = loss_at(one, target);
-      if (!std::isfinite(before) || !std::isfinite(after)) continue;
-      early.push_back(std::min(before, worst_early));
-      late.push_back(std::min(after, worst));
+      if (const double loss = loss_at(one, rung);
+          std::isfinite(loss) && std::isfinite(loss_at(one, known.rung)))
+        of_both.push_back(std::min(loss, scale.worst));
     }
-    if (early.size() < kFewestObservations) continue;
-    const RisingLine line(early, late);
-    for (std::size_t i = 0; i < past.size(); ++i) {
-      if (past[i].rung == rung && !has_failed(past[i]))
-        add(i, line.at(std::min(past[i].loss, worst_early)), line.variance);
+    scale.usable = of_both.size() >= kFewestObservations || rung == known.rung;
+    if (!scale.usable) continue;
+    scale.mean = mean_of(of_both);
+    scale.deviation = deviation_of(of_both, scale.mean);
+  }
+  const Scale& top = scales.back();
+  for (std::size_t i = 0; i < past.size(); ++i) {
+    if (has_failed(past[i])) {
+      known.rows.push_back({i, 0, top.worst});
+      continue;
+    }
+    for (std::int64_t rung = std::min(past[i].rung, known.rung); rung >= 0; --rung) {
+      const Scale& scale = scales[static_cast<std::size_t>(rung)];
+      const double loss = loss_at(past[i], rung);
+      if (!scale.usable || !std::isfinite(loss)) continue;
+      const double off =
+          scale.deviation > 0 ? (std::min(loss, scale.worst) - scale.mean) / scale.deviation : 0;
+      known.rows.push_back({i, known.rung - rung, top.mean + top.deviation * off});
     }
   }
-  return compared;
+  return known;
+}
+
+TrialBeliefs gp_beliefs(const SearchSpace& space, std::span<const TriedSettings> past,
+                        PhiloxSequence& random) {
+  const BeliefInTrials belief(space, past, random);
+  TrialBeliefs beliefs{belief.rung(), {}};
+  for (const TriedSettings& one : past) {
+    if (belief.rung() < 0) break;
+    beliefs.values.push_back(has_failed(one) ? std::numeric_limits<double>::infinity()
+                                             : belief.at(point_of(space, one.settings)).mean);
+  }
+  return beliefs;
 }
 
 std::vector<Settings> gp_candidates(const SearchSpace& space, std::span<const TriedSettings> past,
                                     PhiloxSequence& random) {
-  const ComparedTrials known =
-      thinned(compare_at_one_rung(past, std::max(space.size() + 1, kFewestObservations)));
-  if (known.trials.empty()) return {};
-  const auto count = static_cast<Index>(known.trials.size());
-  std::vector<const Settings*> places;
-  for (const std::size_t trial : known.trials) places.push_back(&past[trial].settings);
-  for (const TriedSettings& one : past) {
-    if (one.rung < 0) places.push_back(&one.settings);
-  }
-  NoisyValues values;
-  for (const SearchParameter& parameter : space.parameters())
-    values.ordered.push_back(parameter.ordered());
-  values.points.resize(std::ssize(places), static_cast<Index>(space.size()));
-  for (std::size_t i = 0; i < places.size(); ++i)
-    values.points.row(static_cast<Index>(i)) = point_of(space, *places[i]);
-  values.values = Eigen::Map<const VectorXd>(known.values.data(), count);
-  values.doubts = Eigen::Map<const VectorXd>(known.doubts.data(), count);
-  values.values.array() -= values.values.mean();
-  const double variance = values.values.squaredNorm() / static_cast<double>(count);
-  if (variance > 0) {
-    values.values /= std::sqrt(variance);
-    values.doubts /= variance;
-  }
-  const ImprovementUnderShapes improvement(values, plausible_shapes(values, kShapes, random));
+  const BeliefInTrials belief(space, past, random);
+  if (belief.rung() < 0) return {};
 
   // By what is believed of them, not by their values: those have noise, and the best of them is
   // better than it is.
   std::vector<std::pair<double, const Settings*>> believed;
-  for (Index i = 0; i < count; ++i)
-    believed.emplace_back(improvement.at(values.points.row(i)).mean,
-                          places[static_cast<std::size_t>(i)]);
+  for (std::size_t i = 0; i < belief.rows().size(); ++i) {
+    const std::size_t trial = belief.rows()[i].trial;
+    if (i > 0 && trial == belief.rows()[i - 1].trial) continue;
+    const Settings& settings = past[trial].settings;
+    believed.emplace_back(belief.at(point_of(space, settings)).mean, &settings);
+  }
   std::stable_sort(believed.begin(), believed.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
 
   std::vector<std::pair<Promise, Settings>> candidates;
   const auto consider = [&](Settings settings) {
-    const Promise promise = improvement.at(point_of(space, settings));
+    const Promise promise = belief.at(point_of(space, settings));
     candidates.emplace_back(promise, std::move(settings));
   };
   for (std::size_t i = 0; i < kAnywhere; ++i) consider(somewhere(space, random));
   for (std::size_t c = 0; c < std::min(kCenters, believed.size()); ++c) {
     for (std::size_t i = 0; i < kNear; ++i)
-      consider(somewhere_near(space, *believed[c].second, random));
+      consider(somewhere_near(space, *believed[c].second, belief.some_lengths(random), random));
   }
   // Where nothing is expected to improve to the last bit, what is expected to be good.
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {

@@ -50,4 +50,13 @@ std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& 
   return std::nullopt;
 }
 
+TrialBeliefs believe(const SearchSpace& space, const SamplerOptions& options,
+                     std::span<const TriedSettings> past) {
+  if (options.kind != "gp" || std::ssize(past) < options.startup) return {};
+  std::uint64_t results = 0;  // another stream for whatever is known
+  for (const TriedSettings& one : past) results += static_cast<std::uint64_t>(one.rung + 1);
+  PhiloxSequence random(options.seed, stream_of("search.belief") + results);
+  return gp_beliefs(space, past, random);
+}
+
 }  // namespace quintet

@@ -32,4 +32,14 @@ struct SamplerOptions {
 std::optional<Settings> propose(const SearchSpace& space, const SamplerOptions& options,
                                 std::int64_t trial, std::span<const TriedSettings> past);
 
+// What trials are believed to be worth at a rung, the less the better, in no unit; infinite: it
+// failed.
+struct TrialBeliefs {
+  std::int64_t rung = -1;  // none: nothing is believed beyond what was seen
+  std::vector<double> values;
+};
+// Of samplers that model where trials end.
+TrialBeliefs believe(const SearchSpace& space, const SamplerOptions& options,
+                     std::span<const TriedSettings> past);
+
 }  // namespace quintet

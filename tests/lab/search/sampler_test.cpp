@@ -245,7 +245,7 @@ NoisyValues noisy_sine() {
     sine.points.row(i) << 0.7 * at[0], at[1];
     sine.values[i] = std::sin(3 * sine.points(i, 0)) + 0.05 * normal_quantile(random.uniform());
   }
-  sine.doubts = Eigen::VectorXd::Zero(40);
+  sine.levels = Eigen::VectorXd::Zero(40);
   return sine;
 }
 
@@ -278,6 +278,7 @@ TEST(GaussianProcesses, PendingPointsLeaveLessToLearnAndChangeNoMean) {
   const Eigen::Vector2d there(1, 0.5);
   with_pending.points.conservativeResize(41, Eigen::NoChange);
   with_pending.points.row(40) = there;
+  with_pending.levels = Eigen::VectorXd::Zero(41);
   const FunctionShape shape = most_plausible(sine);
   EXPECT_EQ(shape.lengths, most_plausible(with_pending).lengths);
   const GaussianProcess before(sine, shape), after(with_pending, shape);
@@ -285,14 +286,46 @@ TEST(GaussianProcesses, PendingPointsLeaveLessToLearnAndChangeNoMean) {
   EXPECT_LT(after.at(there).deviation, 0.7 * before.at(there).deviation);
 }
 
-TEST(GaussianProcesses, WeighValuesByTheirDoubts) {
-  // Two values at one place: what is believed is near the certain one.
-  NoisyValues known{{true}, Eigen::MatrixXd(4, 1), Eigen::VectorXd(4), Eigen::VectorXd(4)};
-  known.points << 0.5, 0.5, 0.1, 0.9;
-  known.values << 1, -1, 0.5, -0.5;
-  known.doubts << 0, 2, 0, 0;
-  const GaussianProcess process(known, {Eigen::VectorXd::Constant(1, 0.3), 0.01});
-  EXPECT_GT(process.at(Eigen::VectorXd::Constant(1, 0.5)).mean, 0.5);
+// A function at 14 points, and at 26 others only something that correlates with it.
+NoisyValues two_levels(bool alike) {
+  NoisyValues known{{true}, Eigen::MatrixXd(40, 1), Eigen::VectorXd(40), Eigen::VectorXd::Zero(40)};
+  for (Eigen::Index i = 0; i < 40; ++i) {
+    const double x = shifted_sobol(3, static_cast<std::uint32_t>(i % 20), 1)[0];
+    known.points(i, 0) = x;
+    known.levels[i] = i < 14 ? 0 : 1;
+    known.values[i] = std::sin(4 * x);
+    if (i >= 14) known.values[i] = alike ? known.values[i] - 0.1 * x : std::cos(11 * x);
+  }
+  return known;
+}
+
+TEST(GaussianProcesses, FindOutHowMuchAnEarlierLevelTells) {
+  const FunctionShape same = most_plausible(two_levels(true));
+  const FunctionShape other = most_plausible(two_levels(false));
+  EXPECT_LT(same.fade, 0.1) << "correlation " << std::exp(-same.fade);
+  EXPECT_GT(other.fade, 0.7) << "correlation " << std::exp(-other.fade);
+  // One level alone has nothing to fade.
+  EXPECT_EQ(most_plausible(noisy_sine()).fade, 0);
+}
+
+TEST(GaussianProcesses, ExpectOfAnEarlierValueWhatOthersOfItsKindCameTo) {
+  // On the right half what looks bad early ends well, on the left it does not. Of two points that
+  // have an early value alone, and the same one, more is expected of the right one.
+  NoisyValues known{{true}, Eigen::MatrixXd(18, 1), Eigen::VectorXd(18), Eigen::VectorXd::Zero(18)};
+  for (Eigen::Index i = 0; i < 8; ++i) {
+    const double x = (static_cast<double>(i) + 0.5) / 8;
+    known.points(2 * i, 0) = known.points(2 * i + 1, 0) = x;
+    known.levels[2 * i + 1] = 1;
+    known.values[2 * i + 1] = 0.5;
+    known.values[2 * i] = x < 0.5 ? 0.5 : -1;
+  }
+  known.points(16, 0) = 0.24;
+  known.points(17, 0) = 0.76;
+  known.levels[16] = known.levels[17] = 1;
+  known.values[16] = known.values[17] = 0.5;
+  const GaussianProcess process(known, most_plausible(known));
+  EXPECT_NEAR(process.at(Eigen::VectorXd::Constant(1, 0.24)).mean, 0.5, 0.25);
+  EXPECT_NEAR(process.at(Eigen::VectorXd::Constant(1, 0.76)).mean, -1, 0.25);
 }
 
 TEST(GaussianProcesses, ChoicesWithoutOrderHaveNoNeighbours) {
@@ -320,11 +353,24 @@ TEST(GaussianProcesses, ShapesSpreadWhereValuesLeaveThemOpen) {
   };
   const NoisyValues sine = noisy_sine();
   const NoisyValues few{sine.ordered, sine.points.topRows(4), sine.values.head(4),
-                        sine.doubts.head(4)};
+                        sine.levels.head(4)};
   EXPECT_GT(spread_of_lengths(few), 1.5 * spread_of_lengths(sine));
 }
 
-TEST(Comparing, StoppedTrialsAreWorthWhatTheirRungLetsExpect) {
+// Of one trial, from its last rung down.
+std::vector<double> values_of(const ValuesByRung& known, std::size_t trial) {
+  std::vector<double> values;
+  std::int64_t below = -1;
+  for (const ValuesByRung::Row& row : known.rows) {
+    if (row.trial != trial) continue;
+    EXPECT_GT(row.below, below);
+    below = row.below;
+    values.push_back(row.value);
+  }
+  return values;
+}
+
+TEST(Comparing, RungsAreInUnitsOfTheHighest) {
   const double inf = std::numeric_limits<double>::infinity();
   // Five have been to the end, where losses are half of what they were; one was stopped, one
   // failed, one runs.
@@ -333,36 +379,79 @@ TEST(Comparing, StoppedTrialsAreWorthWhatTheirRungLetsExpect) {
   past.push_back({{}, 0, 9.0});
   past.push_back({{}, 0, inf});
   past.push_back({{}, -1, 0});
-  const ComparedTrials compared = compare_at_one_rung(past, 5);
-  EXPECT_EQ(compared.trials, (std::vector<std::size_t>{0, 1, 2, 3, 4, 6, 5}));
-  EXPECT_EQ(compared.values[0], 1);
-  EXPECT_EQ(compared.values[5], 5) << "failed: the worst that matters, 3 + (3 - 1)";
-  EXPECT_NEAR(compared.values[6], 4.5, 1e-12);
-  EXPECT_NEAR(compared.doubts[6], 0, 1e-12) << "the line goes through all of them";
-  EXPECT_EQ(compared.doubts[0], 0);
-
-  // Where the rung says little about the end, so does a trial that was stopped there.
-  past[0].earlier = {6};
-  past[2].earlier = {2};
-  const ComparedTrials vague = compare_at_one_rung(past, 5);
-  EXPECT_GT(vague.doubts[6], 0.5);
-  // And where it is the other way round, nothing is expected of having been bad.
-  for (std::size_t i = 0; i < 5; ++i) past[i].earlier = {10 - 2 * static_cast<double>(i)};
-  const ComparedTrials turned = compare_at_one_rung(past, 5);
-  EXPECT_NEAR(turned.values[6], 3, 1e-12);
+  const ValuesByRung known = values_by_rung(past, 5);
+  EXPECT_EQ(known.rung, 1);
+  EXPECT_EQ(known.rows.size(), 5u * 2 + 2);
+  for (std::size_t i = 0; i < 5; ++i) {
+    ASSERT_EQ(values_of(known, i).size(), 2u);
+    EXPECT_NEAR(values_of(known, i)[0], 1.0 + static_cast<double>(i), 1e-12);
+    EXPECT_NEAR(values_of(known, i)[1], 1.0 + static_cast<double>(i), 1e-12);
+  }
+  EXPECT_EQ(known.rows[10].trial, 5u);
+  EXPECT_EQ(known.rows[10].below, 1);
+  EXPECT_NEAR(known.rows[10].value, 4.5, 1e-12);
+  EXPECT_EQ(values_of(known, 6), (std::vector<double>{5})) << "the worst that matters, 3 + (3 - 1)";
+  EXPECT_TRUE(values_of(known, 7).empty());
+  // Early values that are all the same say nothing; nor do those that too few have a later one to.
+  for (TriedSettings& one : past) {
+    if (!one.earlier.empty()) one.earlier = {3.0};
+  }
+  EXPECT_NEAR(values_of(values_by_rung(past, 5), 5)[0], 3, 1e-12);
+  for (TriedSettings& one : past) one.earlier = {inf};
+  EXPECT_TRUE(values_of(values_by_rung(past, 5), 5).empty());
 }
 
 TEST(Comparing, TakesTheHighestRungThatEnoughHaveReached) {
+  const auto worths = [](const std::vector<TriedSettings>& past) {
+    std::vector<double> values;
+    for (const auto& row : values_by_rung(past, 6).rows) values.push_back(row.value);
+    return values;
+  };
   std::vector<TriedSettings> past;
   for (int i = 0; i < 6; ++i) past.push_back({{}, 0, 1.0 + i});
-  EXPECT_TRUE(compare_at_one_rung(past, 7).trials.empty());
-  EXPECT_EQ(compare_at_one_rung(past, 6).values, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(values_by_rung(past, 7).rung, -1);
+  EXPECT_TRUE(values_by_rung(past, 7).rows.empty());
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(worths(past)[i], 1.0 + static_cast<double>(i), 1e-12);
   // One that went on counts by what it was where they are compared.
   past[3] = {{}, 1, 0.1, {4.0}};
-  EXPECT_EQ(compare_at_one_rung(past, 6).values, (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(worths(past).size(), 6u);
+  EXPECT_NEAR(worths(past)[3], 4, 1e-12);
   // How bad what is bad is does not matter: 3.5 is the median, 1 the best.
   past[5].loss = 1000;
-  EXPECT_EQ(compare_at_one_rung(past, 6).values[5], 6);
+  EXPECT_NEAR(worths(past)[5], 6, 1e-12);
+}
+
+// What is stopped early and would have ended well.
+TEST(Beliefs, SeeWhoEndsWell) {
+  // Late losses fall with x, early ones rise with it, if only a little; y is good at 0.5 in both.
+  const SearchSpace space({real_parameter("a.x", 0, 1), real_parameter("a.y", 0, 1)}, {});
+  const auto early = [](double x, double y) { return 3 + 0.3 * x + std::pow(y - 0.5, 2); };
+  const auto late = [](double x, double y) { return 2 - 1.0 * x + std::pow(y - 0.5, 2); };
+  std::vector<TriedSettings> past;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const auto at = shifted_sobol(4, i, 2);
+    const Settings settings = {{"a.x", at[0]}, {"a.y", at[1]}};
+    if (i < 12) {
+      past.push_back({settings, 1, late(at[0], at[1]), {early(at[0], at[1])}});
+    } else {
+      past.push_back({settings, 0, early(at[0], at[1])});
+    }
+  }
+  past.push_back({{{"a.x", 0.05}, {"a.y", 0.5}}, 0, early(0.05, 0.5)});
+  past.push_back({{{"a.x", 0.95}, {"a.y", 0.5}}, 0, early(0.95, 0.5)});
+  past.push_back({{{"a.x", 0.1}, {"a.y", 0.02}}, 0, std::numeric_limits<double>::infinity()});
+  past.push_back({{{"a.x", 0.4}, {"a.y", 0.5}}, -1, 0});
+  EXPECT_LT(past[20].loss, past[21].loss);
+  const TrialBeliefs beliefs = believe(space, {"gp", 1, 10}, past);
+  EXPECT_EQ(beliefs.rung, 1);
+  ASSERT_EQ(beliefs.values.size(), past.size());
+  EXPECT_GT(beliefs.values[20], beliefs.values[21] + 0.5);
+  EXPECT_TRUE(std::isinf(beliefs.values[22]));
+  EXPECT_EQ(beliefs.values, believe(space, {"gp", 1, 10}, past).values) << "not a pure function";
+  // Samplers that model nothing, and too few trials, believe nothing.
+  EXPECT_EQ(believe(space, {"tpe", 1, 10}, past).rung, -1);
+  EXPECT_EQ(believe(space, {"gp", 1, 30}, past).rung, -1);
 }
 
 TEST(ExpectedImprovement, GathersAroundTheBestAndKeepsFromWhatFails) {
