@@ -512,7 +512,8 @@ Result<TrialPlan> SearchFile::plan_of(const Settings& settings, std::int64_t lev
   if (config.train.threads == 0) config.train.threads = threads;
   if (simulated()) {
     plan.rung_steps = {1};
-    QT_TRY(step_options(config, ranks()));
+    QT_ASSIGN(const StepOptions options, step_options(config, ranks()));
+    plan.global_batch = options.global_batch();
     return plan;
   }
   // The schedule is checked against the steps, which the batch decides where tokens are given.
@@ -520,8 +521,8 @@ Result<TrialPlan> SearchFile::plan_of(const Settings& settings, std::int64_t lev
   sized.train.steps = std::int64_t{1} << 40;
   QT_ASSIGN(const StepOptions options, step_options(sized, ranks()));
   const double grown = std::pow(ladder.growth, static_cast<double>(level));
-  const std::int64_t tokens =
-      options.global_batch() * (options.batch.source + options.batch.target);
+  plan.global_batch = options.global_batch();
+  const std::int64_t tokens = plan.global_batch * (options.batch.source + options.batch.target);
   const double steps = budget.steps > 0
                            ? static_cast<double>(budget.steps)
                            : static_cast<double>(budget.tokens) / static_cast<double>(tokens);

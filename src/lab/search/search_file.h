@@ -51,6 +51,7 @@ struct SearchPlaceSection {
 // each rung ends.
 struct TrialPlan {
   RunConfig config;
+  std::int64_t global_batch = 0;  // sequences in a step
   std::vector<std::int64_t> rung_steps;
 };
 

@@ -243,6 +243,67 @@ void add_curves(const SearchData& data, Page& page) {
   }
 }
 
+// What a learning curve says beside its losses.
+struct CurveMeasures {
+  double smoothed = std::nan(""), noise_scale = std::nan("");  // the last there are
+  std::int64_t spikes = 0, first_spike = 0;
+};
+
+CurveMeasures measures_of(const std::vector<CurveStep>& curve) {
+  CurveMeasures measures;
+  for (const CurveStep& step : curve) {
+    if (!std::isnan(step.smoothed)) measures.smoothed = step.smoothed;
+    if (!std::isnan(step.noise_scale)) measures.noise_scale = step.noise_scale;
+    if (step.spike && measures.spikes++ == 0) measures.first_spike = step.step;
+  }
+  return measures;
+}
+
+void add_measures(const SearchData& data, Page& page) {
+  PageTable table{{{"trial", true},
+                   {"model"},
+                   {"smoothed validation loss", true},
+                   {"spikes", true},
+                   {"sequences in a step", true},
+                   {"gradient noise scale, sequences", true}},
+                  {}};
+  bool scales = false;
+  std::int64_t spiked = 0;
+  for (const Trial& trial : data.trials) {
+    const CurveMeasures measures = measures_of(data.curves.at(trial.id));
+    scales = scales || !std::isnan(measures.noise_scale);
+    spiked += measures.spikes > 0 ? 1 : 0;
+    const auto cell = [](double value) {
+      return std::isnan(value) ? PageCell{"none"} : PageCell{number_text(value), value};
+    };
+    const auto plan = data.search.plan_of(trial.settings, trial.level, 1);
+    const double batch = plan.ok() ? static_cast<double>(plan.value().global_batch) : std::nan("");
+    const auto spikes = static_cast<double>(measures.spikes);
+    table.rows.push_back(
+        {{std::to_string(trial.id), static_cast<double>(trial.id)},
+         {data.model_of(trial.level)},
+         cell(measures.smoothed),
+         {measures.spikes == 0
+              ? "0"
+              : fmt::format("{}, the first at step {}", measures.spikes, measures.first_spike),
+          spikes},
+         cell(batch),
+         cell(measures.noise_scale)});
+  }
+  page.paragraph(
+      "The smoothed validation loss is a running mean in which the newest weighs 0.3. A spike is a "
+      "loss above twice, or a gradient norm above ten times, the median of the 50 steps before. "
+      "With as many sequences in a step as the noise scale says, its gradient is half noise: far "
+      "fewer waste steps, far more waste sequences.");
+  page.paragraph(fmt::format(
+      "{} of {} trials had spikes. {}", spiked, data.trials.size(),
+      scales
+          ? "The noise scales are those at the end of each trial."
+          : "The noise scale was not measured: train.noise_scale = true under [fixed] does, with "
+            "two micro-batches in a step or more."));
+  page.table(table, "Measures of all trials");
+}
+
 void add_rungs(const SearchData& data, Page& page) {
   PageTable table{{{"model"},
                    {"steps", true},
@@ -423,8 +484,9 @@ void add_how(const SearchData& data, Page& page) {
       : search.search.sampler == "gp"
           ? fmt::format(
                 "Settings: the first {} trials are a Sobol sequence, then what a Gaussian process "
-                "expects to improve the most; trials that were stopped count by what their rung "
-                "lets expect of the end.",
+                "expects to improve the most; what trials were worth at earlier rungs counts as "
+                "far "
+                "as it tells about the end, and what is believed to end well goes on.",
                 search.search.startup)
           : fmt::format("Settings: {}.", search.search.sampler));
   if (search.simulated()) {
@@ -485,6 +547,7 @@ Result<std::string> search_report(const Path& folder) {
     add_cost(data, page);
     page.section("Learning");
     add_curves(data, page);
+    add_measures(data, page);
   }
   page.section("All trials");
   add_trials(data, page);

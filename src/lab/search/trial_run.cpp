@@ -91,8 +91,11 @@ std::vector<CurveStep> learning_curve(const Path& trial_folder) {
     step.step = integer_in(json, "step", 0);
     step.loss = number_in(json, "loss", step.loss);
     step.seconds = number_in(json, "seconds", 0);
+    step.noise_scale = number_in(json, "gradient_noise_scale", step.noise_scale);
+    step.spike = json.contains("spike");
     if (const auto found = json.find("validation"); found != json.end() && found->is_object()) {
       step.validation = number_in(*found, "loss", step.validation);
+      step.smoothed = number_in(*found, "smoothed", step.smoothed);
       step.seconds += number_in(*found, "seconds", 0);
     }
     curve.push_back(step);

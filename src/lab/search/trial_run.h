@@ -16,6 +16,9 @@ namespace quintet {
 struct CurveStep {
   std::int64_t step = 0;
   double loss = std::nan(""), validation = std::nan(""), seconds = 0;
+  double smoothed = std::nan("");     // of the validations up to this one
+  double noise_scale = std::nan("");  // of the gradient, in sequences
+  bool spike = false;
 };
 // The steps in the file; none where there is no file. Lines that are not whole are left out.
 std::vector<CurveStep> learning_curve(const Path& trial_folder);

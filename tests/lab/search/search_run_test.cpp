@@ -139,6 +139,38 @@ TEST(Searches, TrialsThatDivergeAreResults) {
   EXPECT_EQ(quintet("search report " + out.string()).exit_code, 0);
 }
 
+TEST(Searches, ReportsWhatHelpsToChoose) {
+  const TemporaryFolder folder;
+  const std::string file =
+      write_search(folder, "trials = 2\nsampler = \"sobol\"",
+                   "batch.accumulate = 3\ntrain.noise_scale = true\nvalidate.every = 2\n" +
+                       std::string(kRates) + "[budget]\nsteps = 6\n");
+  const Path out = folder.path() / "out";
+  ASSERT_EQ(quintet("search run " + file + " --out " + out.string()).exit_code, 0);
+  // One trial had a spike, and a noise scale that is known.
+  const Path metrics = trial_folder(out, 2) / "metrics.jsonl";
+  std::string lines = read_file(metrics).value();
+  const std::size_t fifth = lines.find("\"step\":5,");
+  ASSERT_NE(fifth, std::string::npos) << lines;
+  lines.insert(fifth, "\"spike\":\"loss 9\",");
+  lines += "{\"step\":7,\"gradient_noise_scale\":123.5,\"validation\":{\"smoothed\":4.625}}\n";
+  ASSERT_TRUE(write_file(metrics, lines).ok());
+  const std::vector<CurveStep> curve = learning_curve(trial_folder(out, 2));
+  ASSERT_EQ(curve.size(), 7u);
+  EXPECT_TRUE(curve[4].spike);
+  EXPECT_FALSE(curve[3].spike);
+  EXPECT_TRUE(std::isfinite(curve[1].smoothed)) << "validated at step 2";
+  EXPECT_TRUE(std::isnan(curve[2].smoothed));
+
+  const Outcome page = quintet("search report " + out.string());
+  ASSERT_EQ(page.exit_code, 0) << page.output;
+  const std::string html = read_file(out / "report.html").value();
+  EXPECT_EQ(testing::markup_error(html), "");
+  for (const char* part : {"1 of 2 trials had spikes", "1, the first at step 5", "123.5", "4.625",
+                           "gradient noise scale, sequences", ">6<"})
+    EXPECT_TRUE(testing::contains(html, part)) << part;
+}
+
 TEST(Searches, TwoAtATimeAndUpALadder) {
   const TemporaryFolder folder;
   ASSERT_TRUE(write_file(folder.path() / "s.toml",
