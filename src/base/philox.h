@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -28,6 +29,15 @@ constexpr std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t 
     k1 += 0xBB67AE85u;
   }
   return {c0, c1, c2, c3};
+}
+
+// The words of `count` counter values from `index` on, four each: a loop that becomes vector code.
+inline void philox_words(std::uint64_t seed, std::uint64_t stream, std::uint64_t index,
+                         std::uint64_t count, std::uint32_t* words) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto block = philox(seed, stream, index + i);
+    for (std::size_t word = 0; word < 4; ++word) words[4 * i + word] = block[word];
+  }
 }
 
 // A stream number for a name (FNV-1a, 64 bits).

@@ -174,7 +174,8 @@ void forward(const OpContext& op) {
     const std::int64_t b = item / s.attrs.heads, h = item % s.attrs.heads;
     float* scores = threads + thread * (layout.bytes() / 4);
     float* bias = scores + layout.scores;
-    float* copies = bias + layout.distances;
+    float* factors = bias + layout.distances;
+    float* copies = factors + layout.factors;
     const std::int64_t valid = s.valid_keys(b);
     const std::int64_t head = h * s.dim;
     const Rows k = load(in.k + b * s.keys * in.kv_ld + head, in.kv_ld, valid, s.dim, copies);
@@ -215,8 +216,9 @@ void forward(const OpContext& op) {
         lse[item * s.queries + query] = any ? max + std::log(sum) : 0.0f;
         std::fill(row + seen, row + cols, 0.0f);
         if (s.attrs.dropout_rate > 0) {
-          const std::int64_t first = s.mask_row(b, h, query);
-          for (std::int64_t j = 0; j < seen; ++j) row[j] *= mask.factor(first + j);
+          mask.factors(s.mask_row(b, h, query), seen, factors);
+#pragma omp simd
+          for (std::int64_t j = 0; j < seen; ++j) row[j] *= factors[j];
         }
       }
       gemm(false, false, rows, s.dim, cols, 1, scores, cols, v.data, v.ld, 0, o.data, o.ld);
@@ -260,7 +262,8 @@ void backward(const OpContext& op) {
     float* d_scores = scores + layout.scores / 2;
     float* bias = scores + layout.scores;
     float* d_bias = bias + layout.distances / 2;
-    float* copies = bias + layout.distances;
+    float* factors = bias + layout.distances;
+    float* copies = factors + layout.factors;
     float* block_copies = copies + 4 * s.keys * s.dim;
     const std::int64_t valid = s.valid_keys(b);
     const std::int64_t head = h * s.dim, kv_at = b * s.keys * in.kv_ld + head;
@@ -302,11 +305,12 @@ void backward(const OpContext& op) {
           for (std::int64_t j = 0; j < seen; ++j) row[j] += bias_row[j];
         }
         if (s.attrs.dropout_rate > 0) {
-          const std::int64_t first = s.mask_row(b, h, query);
+          mask.factors(s.mask_row(b, h, query), seen, factors);
+#pragma omp simd
           for (std::int64_t j = 0; j < seen; ++j) {
-            const float p = fast_exp(row[j] - row_lse), keep = mask.factor(first + j);
-            row[j] = p * keep;
-            d_row[j] = p * (d_row[j] * keep - delta);
+            const float p = fast_exp(row[j] - row_lse);
+            row[j] = p * factors[j];
+            d_row[j] = p * (d_row[j] * factors[j] - delta);
           }
         } else {
 #pragma omp simd

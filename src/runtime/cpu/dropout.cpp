@@ -1,11 +1,16 @@
 #include "program/ops/dropout.h"
 
+#include <algorithm>
+
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "runtime/cpu/dropout_mask.h"
 #include "runtime/cpu/kernel.h"
 
 namespace quintet::cpu {
+
+// Elements whose factors are drawn together.
+constexpr std::int64_t kAtOnce = 256;
 
 void dropout(const OpContext& op) {
   const auto& attrs = op.attrs<DropoutAttrs>();
@@ -21,10 +26,20 @@ void dropout(const OpContext& op) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t first =
             (attrs.index.row_offset + r) * attrs.index.cols + attrs.index.col_offset;
-        for (std::int64_t i = 0; i < cols; ++i) {
-          const float kept = static_cast<float>(x[r * cols + i]) * mask.factor(first + i);
-          const float base = addend == nullptr ? 0.0f : static_cast<float>(addend[r * cols + i]);
-          y[r * cols + i] = static_cast<T>(base + kept);
+        for (std::int64_t c = 0; c < cols; c += kAtOnce) {
+          const std::int64_t at = r * cols + c, count = std::min(kAtOnce, cols - c);
+          float factors[kAtOnce];
+          mask.factors(first + c, count, factors);
+          if (addend == nullptr) {
+            for (std::int64_t i = 0; i < count; ++i) {
+              y[at + i] = static_cast<T>(static_cast<float>(x[at + i]) * factors[i]);
+            }
+          } else {
+            for (std::int64_t i = 0; i < count; ++i) {
+              const float kept = static_cast<float>(x[at + i]) * factors[i];
+              y[at + i] = static_cast<T>(static_cast<float>(addend[at + i]) + kept);
+            }
+          }
         }
       }
     });

@@ -24,11 +24,7 @@ struct MomentBuffers {
       return words_;
     }
     const auto element = static_cast<std::uint64_t>(place.element(first));
-    const std::uint64_t seed = place.seed, stream = place.stream(step), block = element / 4;
-    for (std::uint64_t b = 0; b < kBlocks; ++b) {
-      const auto words = philox(seed, stream, block + b);
-      for (std::size_t word = 0; word < 4; ++word) words_[4 * b + word] = words[word];
-    }
+    philox_words(place.seed, place.stream(step), element / 4, kBlocks, words_);
     return words_ + element % 4;
   }
 

@@ -30,20 +30,22 @@ inline std::int64_t bucket_floats(std::int64_t queries, std::int64_t keys) {
   return (queries + keys + 15) / 16 * 16;
 }
 
-// Their scratch for one thread, in floats: scores of a block of queries, the bias by distance,
-// and float32 copies of the operands of one head (used for bf16 only, but always there: small, and
-// one layout for both).
+// Their scratch for one thread, in floats: scores of a block of queries, the bias by distance, what
+// dropout multiplies a row with, and float32 copies of the operands of one head (used for bf16
+// only, but always there: small, and one layout for both).
 struct Scratch {
-  std::int64_t scores, distances, operands;
+  std::int64_t scores, distances, factors, operands;
   static Scratch forward(std::int64_t queries, std::int64_t keys, std::int64_t dim) {
     const std::int64_t block = std::min(queries, kQueryBlock);
-    return {block * keys, queries + keys, 2 * keys * dim + 2 * block * dim};
+    return {block * keys, queries + keys, keys, 2 * keys * dim + 2 * block * dim};
   }
   static Scratch backward(std::int64_t queries, std::int64_t keys, std::int64_t dim) {
     const std::int64_t block = std::min(queries, kQueryBlock);
-    return {2 * block * keys, 2 * (queries + keys), 4 * keys * dim + 4 * block * dim};
+    return {2 * block * keys, 2 * (queries + keys), keys, 4 * keys * dim + 4 * block * dim};
   }
-  std::int64_t bytes() const { return (4 * (scores + distances + operands) + 63) / 64 * 64; }
+  std::int64_t bytes() const {
+    return (4 * (scores + distances + factors + operands) + 63) / 64 * 64;
+  }
 };
 }  // namespace attention
 
