@@ -5,8 +5,8 @@
     hf_step.py --model mini --micro-batch 16 --source 128 --target 32 --device cpu [--threads 2]
 
 Prints one JSON object: seconds of the median step, tokens a second, FLOP/s (matrix products of the
-model, counted as `quintet bench step` counts them), peak bytes. Weights are random; full batches, no
-dropout, untied head. On a GPU, up to 5 B parameters: float32 weights under autocast bf16, fused AdamW, as
+model, counted as `quintet bench step` counts them), peak bytes. Weights are random; full batches,
+untied head. On a GPU, up to 5 B parameters: float32 weights under autocast bf16, fused AdamW, as
 people train such models. Beyond: bf16 weights and Adafactor without a float32 master, the only way to
 fit. On a CPU: float32.
 """
@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--threads", type=int, help="of a CPU; all cores when not given")
     args = parser.parse_args()
     shape = SHAPES[args.model]
@@ -60,7 +61,7 @@ def main():
 
     torch.manual_seed(1)
     config = MT5Config(vocab_size=vocabulary, d_model=h, d_kv=64, d_ff=f, num_layers=layers,
-                       num_decoder_layers=layers, num_heads=heads, dropout_rate=0.0,
+                       num_decoder_layers=layers, num_heads=heads, dropout_rate=args.dropout,
                        tie_word_embeddings=False, use_cache=False)
     torch.set_default_dtype(torch.bfloat16 if large else torch.float32)
     with torch.device(args.device):

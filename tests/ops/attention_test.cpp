@@ -210,6 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
             Setup{"cross_one_key", 2, 5, 1, 2, 4, false, false, false, 0},
             Setup{"encoder_dropout", 2, 9, 0, 2, 4, false, true, true, 0.3f},
             Setup{"decoder_dropout", 2, 9, 0, 2, 4, true, true, false, 0.3f},
+            Setup{"cross_dropout_many_keys", 1, 3, 301, 1, 4, false, false, false, 0.3f},
             Setup{"encoder_past_a_block_and_the_last_bucket", 1, 141, 0, 1, 3, false, true, true,
                   0},
             Setup{"decoder_past_a_block_and_the_last_bucket", 1, 141, 0, 2, 7, true, true, false,

@@ -161,7 +161,7 @@ TEST(Activation, GeluIsRightFarOut) {
 
 TEST_P(LayerOps, Dropout) {
   const HostTensor step = scalar(3, DType::kI64);
-  for (const auto& [rows, cols] : {std::array<std::int64_t, 2>{1, 1}, {5, 7}, {33, 10}}) {
+  for (const auto& [rows, cols] : {std::array<std::int64_t, 2>{1, 1}, {5, 7}, {33, 10}, {3, 601}}) {
     const DropoutAttrs attrs{0.25f, 11, 12, {100, 0, 3, 64}};
     const HostTensor x = random({rows, cols}, dtype(), 1),
                      addend = random({rows, cols}, dtype(), 2);
