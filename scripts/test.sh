@@ -22,7 +22,8 @@ build() {  # PRESET FOLDER TARGET
   scripts/configure.sh "$1" "$2" -DQUINTET_TESTS=ON ${CMAKE_ARGS:-}
   cmake --build "$2" -j "$jobs" --target "$3"
 }
-run() { ctest --test-dir "$1" --output-on-failure -j "$jobs" "${@:2}"; }
+# One more at a time than there are cores: some wait more than they compute.
+run() { ctest --test-dir "$1" --output-on-failure -j "$((jobs + 1))" "${@:2}"; }
 
 if [ "$what" = fast ]; then
   build release "$folder" tests_fast
