@@ -13,24 +13,24 @@ threads=${THREADS:-2}
 cases=("$@")
 [ ${#cases[@]} -gt 0 ] || cases=(mini:16 mini:16:0.1 mt5-small:4)
 rows=$(mktemp)
-trap 'rm -f "$rows"' EXIT
+errors=$(mktemp)
+trap 'rm -f "$rows" "$errors"' EXIT
 export OMP_NUM_THREADS=$threads
 
+# one CASE COMMAND...: a row of the case and the JSON that the command prints.
+one() {
+  local json
+  json=$("${@:2}" 2>"$errors") || { cat "$errors" >&2 && echo "compare_cpu: failed: ${*:2}" >&2 && exit 1; }
+  printf '%s\t%s\n' "$1" "${json//$'\n'/ }" >>"$rows"
+}
 for case in "${cases[@]}"; do
-  IFS=: read -r model batch dropout <<<"$case:"
-  dropout=${dropout%:}
-  dropout=${dropout:-0}
+  IFS=: read -r model batch dropout <<<"$case"
   shape=(--model "$model" --micro-batch "$batch" --source 128 --target 32)
+  peer=("$python" bench/peers/hf_step.py "${shape[@]}" --dropout "${dropout:-0}" --device cpu --threads "$threads" --steps 5)
   for _ in $(seq "${ROUNDS:-3}"); do
-    "$quintet" bench step "${shape[@]}" --set model.dropout="$dropout" --json |
-      "$python" -c 'import json, sys; print(json.dumps({"case": sys.argv[1], "system": "quintet",
-                    "seconds": json.load(sys.stdin)["seconds"]}))' "$case" >>"$rows"
-    for how in --eager ""; do
-      # shellcheck disable=SC2086  # none, or one option
-      "$python" bench/peers/hf_step.py "${shape[@]}" --dropout "$dropout" --device cpu --threads "$threads" --steps 5 \
-        $how 2>/dev/null | tail -1 | "$python" -c 'import json, sys; row = json.load(sys.stdin)
-print(json.dumps({"case": sys.argv[1], "system": row["system"], "seconds": row["seconds"]}))' "$case" >>"$rows"
-    done
+    one "$case" "$quintet" bench step "${shape[@]}" --set model.dropout="${dropout:-0}" --json
+    one "$case" "${peer[@]}" --eager
+    one "$case" "${peer[@]}"
   done
 done
 
@@ -38,8 +38,9 @@ done
 import json, statistics, sys
 times = {}
 for line in open(sys.argv[1]):
-    row = json.loads(line)
-    times.setdefault(row["case"], {}).setdefault(row["system"], []).append(row["seconds"])
+    case, row = line.split("\t")
+    row = json.loads(row)
+    times.setdefault(case, {}).setdefault(row.get("system", "quintet"), []).append(row["seconds"])
 print(f'{"model:batch[:dropout]":<22} {"system":<20} {"step ms":>9} {"rounds":<28} {"Quintet is":>10}')
 for case, systems in times.items():
     ours = statistics.median(systems["quintet"])
