@@ -32,8 +32,8 @@ constexpr std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t 
 }
 
 // The words of `count` counter values from `index` on, four each: a loop that becomes vector code.
-inline void philox_words(std::uint64_t seed, std::uint64_t stream, std::uint64_t index,
-                         std::uint64_t count, std::uint32_t* words) {
+inline void philox_blocks(std::uint64_t seed, std::uint64_t stream, std::uint64_t index,
+                          std::uint64_t count, std::uint32_t* words) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto block = philox(seed, stream, index + i);
     for (std::size_t word = 0; word < 4; ++word) words[4 * i + word] = block[word];

@@ -484,9 +484,8 @@ void add_how(const SearchData& data, Page& page) {
       : search.search.sampler == "gp"
           ? fmt::format(
                 "Settings: the first {} trials are a Sobol sequence, then what a Gaussian process "
-                "expects to improve the most; what trials were worth at earlier rungs counts as "
-                "far "
-                "as it tells about the end, and what is believed to end well goes on.",
+                "expects to improve the most; values of earlier rungs count as far as they tell "
+                "about the end, and what is believed to end well goes on.",
                 search.search.startup)
           : fmt::format("Settings: {}.", search.search.sampler));
   if (search.simulated()) {

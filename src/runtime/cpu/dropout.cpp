@@ -9,9 +9,6 @@
 
 namespace quintet::cpu {
 
-// Elements whose factors are drawn together.
-constexpr std::int64_t kAtOnce = 256;
-
 void dropout(const OpContext& op) {
   const auto& attrs = op.attrs<DropoutAttrs>();
   const DropoutMask mask(attrs.rate, attrs.seed, attrs.site,
@@ -26,19 +23,14 @@ void dropout(const OpContext& op) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t first =
             (attrs.index.row_offset + r) * attrs.index.cols + attrs.index.col_offset;
-        for (std::int64_t c = 0; c < cols; c += kAtOnce) {
-          const std::int64_t at = r * cols + c, count = std::min(kAtOnce, cols - c);
-          float factors[kAtOnce];
+        for (std::int64_t c = 0; c < cols; c += DropoutMask::kAtOnce) {
+          const std::int64_t at = r * cols + c, count = std::min(DropoutMask::kAtOnce, cols - c);
+          float factors[DropoutMask::kAtOnce];
           mask.factors(first + c, count, factors);
-          if (addend == nullptr) {
-            for (std::int64_t i = 0; i < count; ++i) {
-              y[at + i] = static_cast<T>(static_cast<float>(x[at + i]) * factors[i]);
-            }
-          } else {
-            for (std::int64_t i = 0; i < count; ++i) {
-              const float kept = static_cast<float>(x[at + i]) * factors[i];
-              y[at + i] = static_cast<T>(static_cast<float>(addend[at + i]) + kept);
-            }
+#pragma omp simd
+          for (std::int64_t i = 0; i < count; ++i) {
+            const float base = addend == nullptr ? 0.0f : static_cast<float>(addend[at + i]);
+            y[at + i] = static_cast<T>(base + static_cast<float>(x[at + i]) * factors[i]);
           }
         }
       }

@@ -24,7 +24,7 @@ struct MomentBuffers {
       return words_;
     }
     const auto element = static_cast<std::uint64_t>(place.element(first));
-    philox_words(place.seed, place.stream(step), element / 4, kBlocks, words_);
+    philox_blocks(place.seed, place.stream(step), element / 4, kBlocks, words_);
     return words_ + element % 4;
   }
 
