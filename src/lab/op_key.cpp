@@ -29,6 +29,13 @@ std::string flag(bool on, std::string_view name) {
   return on ? fmt::format(":{}", name) : "";
 }
 
+// Of an op that leaves codes instead of its result.
+std::string codes_flags(const OpView& v) {
+  const int codes = quantize::at_source(v.op.kind)->codes;
+  return flag(v.has_out(codes + quantize::kCodes), "codes") +
+         flag(v.has_out(codes + quantize::kTransposed), "transposed");
+}
+
 OpKey matmul_key(const OpView& v) {
   const auto& attrs = v.attrs<MatmulAttrs>();
   const Shape &a = v.in(matmul::kA).shape, &b = v.in(matmul::kB).shape;
@@ -117,7 +124,7 @@ OpKey key_of(const Program& program, const Op& op) {
               {dy.rows(), dy.cols(), table.rows()}};
     }
     case OpKind::kRmsNorm:
-      return rows_key(v, dtypes({in(v, 0)}), v.in(0).shape);
+      return rows_key(v, dtypes({in(v, 0)}) + codes_flags(v), v.in(0).shape);
     case OpKind::kRmsNormBackward:
       return rows_key(v,
                       dtypes({in(v, 0), out(v, rms_norm_backward::kDWeight)}) +
@@ -146,7 +153,8 @@ OpKey key_of(const Program& program, const Op& op) {
       const int h = op.kind == OpKind::kActivation ? int{activation::kH} : activation_backward::kH;
       return rows_key(v,
                       dtypes({in(v, h)}) + flag(attrs.gated, "gated") +
-                          (attrs.function == Nonlinearity::kRelu ? ":relu" : ":gelu"),
+                          (attrs.function == Nonlinearity::kRelu ? ":relu" : ":gelu") +
+                          codes_flags(v),
                       v.in(h).shape);
     }
     case OpKind::kDropout:

@@ -1,4 +1,4 @@
-// Pass 6, where nothing has to be known of all gradients before the first of them is used: clipping
+// Pass 7, where nothing has to be known of all gradients before the first of them is used: clipping
 // is off, and no step is judged by its norm. Each update goes up to where its gradient is final, in
 // the middle of the backward. The gradient's memory is free from there on, and what updates send or
 // fetch goes on beside the rest of the backward. The same ops on the same values: every bit stays.

@@ -1,4 +1,4 @@
-// Pass 3: from the program of one micro-batch of the whole model to a stage's program of a step.
+// Pass 4: from the program of one micro-batch of the whole model to a stage's program of a step.
 // Takes this stage's pieces of the model, repeats them for every micro-batch in the order of the
 // schedule, and sends what crosses from one piece to the next: hidden states and the encoder's
 // output forward, their gradients back, hop by hop. With one stage that is plain gradient

@@ -1,4 +1,4 @@
-// Pass 4: data parallelism. Units become buckets; each bucket's gradients are summed over the
+// Pass 5: data parallelism. Units become buckets; each bucket's gradients are summed over the
 // data-parallel ranks, and what the stage says is shared out among them:
 //
 //   stage 0  nothing: gradients are all-reduced, every rank updates everything

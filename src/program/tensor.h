@@ -23,7 +23,7 @@ enum class Storage : std::uint8_t {
   kComm,        // buffers that collectives and copies fill
   kIo,          // batches and scalars the host writes, results it reads
   kHost,        // lives in pinned host memory (offload)
-  kCache,       // keys and values that generation keeps from token to token
+  kCache,       // kept from run to run: generation's keys and values, guesses at units (quantize.h)
 };
 inline constexpr int kStorageCount = 9;
 

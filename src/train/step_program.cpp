@@ -14,6 +14,7 @@
 #include "passes/memory_plan.h"
 #include "passes/offload.h"
 #include "passes/pipeline.h"
+#include "passes/quantize_at_source.h"
 #include "passes/zero.h"
 #include "program/verifier.h"
 #include "runtime/backend.h"
@@ -128,6 +129,7 @@ Program order_step(const StepOptions& options, std::int32_t rank) {
   } else {
     std::erase_if(order, [](const PipelineAction& action) { return !action.forward; });
   }
+  quantize_at_source(program);
   pipeline(program, grid, order, options.accumulate);
   zero(program, grid, options.layout, trains && options.noise);
   if (trains && options.update) {

@@ -243,6 +243,114 @@ TEST(Largest, IsThatOfTheResult) {
   }
 }
 
+// What a case's op leaves instead of its result, with a guess at the unit.
+OpCase leaving_codes(OpCase c, DType format, int codes, int transposed, float guess) {
+  const quantize::AtSource& slots = *quantize::at_source(c.kind);
+  const HostTensor result = run_op(c)[index(slots.result)];
+  c.inputs.resize(index(slots.guess), none());
+  c.inputs.push_back(integers({quantize::kGuessWords},
+                              {static_cast<double>(std::bit_cast<std::int32_t>(guess)), 7}));
+  c.outputs.resize(index(slots.codes), kSkip);
+  c.outputs[index(slots.result)] = c.outputs[index(slots.largest)] = kSkip;
+  c.outputs.insert(c.outputs.end(), {codes, transposed, kMake, slots.guess});
+  c.output_like.assign(c.outputs.size(), none());
+  if (codes == kMake) c.output_like[index(slots.codes)] = {result.shape, format, {}};
+  if (transposed == kMake) {
+    c.output_like[index(slots.codes + quantize::kTransposed)] = {
+        {result.shape.cols(), result.shape.rows()}, format, {}};
+  }
+  return c;
+}
+
+// They are those that quantize makes of the result, to the bit, whatever the guess; other results
+// stay as they are.
+void expect_codes_at_source(const OpCase& c, DType format) {
+  const quantize::AtSource& slots = *quantize::at_source(c.kind);
+  const auto plain = run_op(c);
+  const auto expected = run_op({"quantize",
+                                OpKind::kQuantize,
+                                QuantizeAttrs{format},
+                                {plain[index(slots.result)]},
+                                {kMake, kMake, kMake},
+                                {}});
+  const auto unit = static_cast<float>(expected[quantize::kUnit].at(0));
+  for (const float guess : {unit, unit * 2, unit * 0.125f, 0.0f, 3e-39f, INFINITY}) {
+    for (const auto& [codes, transposed] :
+         {std::pair{kMake, kMake}, {kMake, kSkip}, {kSkip, kMake}}) {
+      const auto out = run_op(leaving_codes(c, format, codes, transposed, guess));
+      for (const int slot : {quantize::kCodes, quantize::kTransposed, quantize::kUnit}) {
+        const HostTensor& made = out[index(slots.codes + slot)];
+        EXPECT_TRUE(made.absent || made.values == expected[index(slot)].values)
+            << c.name << " " << c.inputs[0].shape.str() << ", guess " << guess << ", result " << slot;
+      }
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(static_cast<int>(i) == slots.result || out[i].values == plain[i].values)
+            << c.name << ", result " << i;
+      }
+      if (kTestDevice == Device::kCuda) {  // which will guess better the next time
+        EXPECT_EQ(out.back().at(0), static_cast<double>(std::bit_cast<std::int32_t>(unit)));
+      }
+    }
+  }
+}
+
+TEST(CodesAtSource, OfActivations) {
+  for (const auto& [rows, f] :
+       {std::pair<std::int64_t, std::int64_t>{16, 16}, {48, 32}, {272, 208}, {1040, 528}}) {
+    for (const auto& [function, gated, format] :
+         {std::tuple{Nonlinearity::kGeluTanh, true, DType::kE4M3},
+          {Nonlinearity::kGeluTanh, false, DType::kE5M2},
+          {Nonlinearity::kRelu, true, DType::kE5M2},
+          {Nonlinearity::kRelu, false, DType::kE4M3}}) {
+      const std::int64_t width = gated ? 2 * f : f;
+      HostTensor h = random({rows, width}, DType::kBF16, 1, 2);
+      h.at(rows * width / 3) = 40;  // one that sets the scale
+      const HostTensor dy = random({rows, f}, DType::kBF16, 2, 1e-4);
+      const ActivationAttrs attrs{function, gated};
+      expect_codes_at_source({"activation", OpKind::kActivation, attrs, {h}, {kMake}, {}}, format);
+      expect_codes_at_source(
+          {"activation_backward", OpKind::kActivationBackward, attrs, {dy, h}, {kMake}, {}}, format);
+    }
+  }
+}
+
+TEST(CodesAtSource, OfNorms) {
+  for (const auto& [rows, d] : {std::pair<std::int64_t, std::int64_t>{16, 16},
+                                {48, 512},
+                                {144, 768},
+                                {272, 1024},
+                                {144, 2048},
+                                {64, 4096},
+                                {32, 16384}}) {
+    HostTensor x = random({rows, d}, DType::kBF16, 1, 3);
+    x.at(rows * d / 3) *= 64;
+    const HostTensor w = random({d}, DType::kBF16, 2);
+    for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+      expect_codes_at_source(
+          {"rms_norm", OpKind::kRmsNorm, RmsNormAttrs{}, {x, w}, {kMake, kMake}, {}}, format);
+    }
+  }
+}
+
+TEST(CodesAtSource, OfWhatIsNotFiniteSaySo) {
+  for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    HostTensor x = random({32, 96}, DType::kBF16, 1);
+    x.at(777) = bad;
+    for (const OpCase& c :
+         {OpCase{"activation", OpKind::kActivation, ActivationAttrs{}, {x}, {kMake}, {}},
+          OpCase{"rms_norm",
+                 OpKind::kRmsNorm,
+                 RmsNormAttrs{},
+                 {x, random({96}, DType::kBF16, 2)},
+                 {kMake, kMake},
+                 {}}}) {
+      const int unit = quantize::at_source(c.kind)->codes + quantize::kUnit;
+      const auto out = run_op(leaving_codes(c, DType::kE4M3, kMake, kMake, 1));
+      EXPECT_FALSE(std::isfinite(out[index(unit)].at(0))) << c.name << ", " << bad;
+    }
+  }
+}
+
 // Sums of eight-bit products are kept in float32, on a GPU by the matrix units' own, coarser way.
 constexpr double kSumTolerance = kTestDevice == Device::kCuda ? 1e-3 : 1e-5;
 

@@ -186,6 +186,56 @@ TEST(Fp8, LargestMagnitudesComeAlongWithWhatOpsMake) {
   }
 }
 
+// What only products read is never there in sixteen bits, where the op that makes it can round it.
+TEST(Fp8, OperandsAreRoundedWhereTheyAreMade) {
+  for (const double dropout : {0.0, 0.1}) {
+    for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      StepOptions options = fp8_step();
+      options.model.dropout = dropout;
+      options.recompute = mode;
+      options.accumulate = 2;
+      const Program program = compile_step(options);
+      std::vector<int> readers(program.tensors.size(), 0);
+      for (const Op& op : program.ops)
+        for (const TensorId t : op.inputs)
+          if (t != kNone) ++readers[static_cast<std::size_t>(t)];
+      std::map<OpKind, std::int64_t> with_codes, without;
+      std::map<TensorId, int> guesses;
+      for (const Op& op : program.ops) {
+        const OpView v{program, op};
+        if (const quantize::AtSource* slots = quantize::at_source(op.kind)) {
+          const bool codes = quantize::elements_rounded(v) > 0;
+          ++(codes ? with_codes : without)[op.kind];
+          EXPECT_EQ(codes, !v.has_out(slots->result));
+          if (!codes) continue;
+          const TensorId guess = op.outputs.back();
+          EXPECT_EQ(OpView::slot(op.inputs, slots->guess), guess);
+          EXPECT_EQ(program.tensor(guess).storage, Storage::kCache);
+          ++guesses[guess];
+        } else if (op.kind != OpKind::kQuantize) {
+          continue;
+        }
+        for (const TensorId t : op.outputs) {  // and nothing is made that nobody reads
+          const bool of_product = t != kNone && is_fp8(program.tensor(t).dtype);
+          EXPECT_TRUE(!of_product || readers[static_cast<std::size_t>(t)] > 0)
+              << program.tensor(t).name;
+        }
+      }
+      const std::int64_t encoders = options.model.encoder_layers,
+                         decoders = options.model.decoder_layers, layers = encoders + decoders;
+      const std::int64_t again = mode == Recompute::kNone ? 1 : 2;
+      // What dropout reads is there whole; its gradient is not.
+      EXPECT_EQ(with_codes[OpKind::kActivation], dropout > 0 ? 0 : 2 * again * layers);
+      EXPECT_EQ(without[OpKind::kActivation], dropout > 0 ? 2 * again * layers : 0);
+      EXPECT_EQ(with_codes[OpKind::kActivationBackward], 2 * layers);
+      EXPECT_EQ(without[OpKind::kActivationBackward], 0);
+      // All norms but those at the end of each stack.
+      EXPECT_EQ(with_codes[OpKind::kRmsNorm], 2 * again * (2 * encoders + 3 * decoders));
+      for (const auto& [guess, ops] : guesses) EXPECT_EQ(ops, 2);  // one of each micro-batch
+    }
+  }
+}
+
 // Splitting a batch into micro-batches changes nothing but the order of sums.
 TEST(Schedule, MicroBatchesAddUpToTheBatch) {
   StepOptions options = tiny_step();

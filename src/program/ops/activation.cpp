@@ -5,6 +5,16 @@
 #include "program/vjp.h"
 
 namespace quintet {
+namespace {
+
+std::vector<TensorSpec> results(const OpView& v, const Shape& shape, DType dtype) {
+  std::vector<TensorSpec> specs = {{"", shape, dtype},
+                                   {"largest", Shape{quantize::kSlots}, DType::kI32}};
+  quantize::add_codes_at_source(v, shape, specs);
+  return specs;
+}
+
+}  // namespace
 
 const OpDecl kActivationDecl = {
     .kind = OpKind::kActivation,
@@ -12,10 +22,9 @@ const OpDecl kActivationDecl = {
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& h = v.in(activation::kH);
       const std::int64_t width = h.shape.cols();
-      const TensorSpec largest{"largest", Shape{quantize::kSlots}, DType::kI32};
-      if (!v.attrs<ActivationAttrs>().gated) return {{"", h.shape, h.dtype}, largest};
+      if (!v.attrs<ActivationAttrs>().gated) return results(v, h.shape, h.dtype);
       QT_CHECK(width % 2 == 0, "a gated activation of odd width {}", width);
-      return {{"", h.shape.with_cols(width / 2), h.dtype}, largest};
+      return results(v, h.shape.with_cols(width / 2), h.dtype);
     },
     .vjp =
         [](VjpContext& c) {
@@ -34,7 +43,7 @@ const OpDecl kActivationBackwardDecl = {
     .name = "activation_backward",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
       const Tensor& h = v.in(activation_backward::kH);
-      return {{"", h.shape, h.dtype}, {"largest", Shape{quantize::kSlots}, DType::kI32}};
+      return results(v, h.shape, h.dtype);
     },
     .in_place = {{{activation_backward::kDh, activation_backward::kH}, {}}},
 };

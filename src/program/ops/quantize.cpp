@@ -40,6 +40,53 @@ TensorId largest_of(const Program& program, TensorId tensor, std::int32_t unit) 
   }
 }
 
+std::array<TensorSpec, 3> quantize::operands_of(const Shape& shape, DType format) {
+  QT_CHECK(is_fp8(format), "codes in {}", name_of(format));
+  QT_CHECK(shape.rows() % kMultiple == 0 && shape.cols() % kMultiple == 0,
+           "{} as an operand in eight bits: rows and columns must be multiples of {}", shape.str(),
+           kMultiple);
+  return {{{"fp8", shape, format},
+           {"fp8t", Shape{shape.cols(), shape.rows()}, format},
+           {"fp8_unit", Shape{1}, DType::kF32}}};
+}
+
+const quantize::AtSource* quantize::at_source(OpKind kind) {
+  static constexpr AtSource kOfNorm{rms_norm::kY, rms_norm::kLargest, rms_norm::kCodes,
+                                    rms_norm::kGuess};
+  static constexpr AtSource kOfActivation{activation::kY, activation::kLargest, activation::kCodes,
+                                          activation::kGuess};
+  static constexpr AtSource kOfBackward{activation_backward::kDh, activation_backward::kLargest,
+                                        activation_backward::kCodes, activation_backward::kGuess};
+  switch (kind) {
+    case OpKind::kRmsNorm:
+      return &kOfNorm;
+    case OpKind::kActivation:
+      return &kOfActivation;
+    case OpKind::kActivationBackward:
+      return &kOfBackward;
+    default:
+      return nullptr;
+  }
+}
+
+void quantize::add_codes_at_source(const OpView& v, const Shape& result,
+                                   std::vector<TensorSpec>& specs) {
+  const AtSource& slots = *at_source(v.op.kind);
+  if (std::ssize(v.op.outputs) <= slots.codes) return;
+  QT_CHECK(!v.has_out(slots.result) && !v.has_out(slots.largest),
+           "codes are there instead of what they are made of");
+  const int codes = slots.codes + (v.has_out(slots.codes) ? kCodes : kTransposed);
+  const DType format = v.has_out(codes) ? v.out(codes).dtype : DType::kE4M3;
+  for (const TensorSpec& spec : operands_of(result, format)) specs.push_back(spec);
+  specs.push_back({"guess", Shape{kGuessWords}, DType::kI32});
+}
+
+std::int64_t quantize::elements_rounded(const OpView& v) {
+  const AtSource* slots = at_source(v.op.kind);
+  if (slots == nullptr || !v.has_out(slots->codes + kUnit)) return 0;
+  return v.out(slots->codes + (v.has_out(slots->codes) ? kCodes : kTransposed)).shape.numel();
+}
+
 int quantize_weights::count(const Op& op) {
   return static_cast<int>(op.inputs.size()) / kInputs;
 }
@@ -91,15 +138,9 @@ TensorId transposed_weight(Builder& builder, TensorId codes) {
 
 namespace {
 
-// What is made of one matrix, in the order of quantize::Outputs.
 std::array<TensorSpec, 3> operands_of(const Tensor& x, DType format) {
-  QT_CHECK(is_fp8(format) && is_float(x.dtype), "{} in {}", name_of(x.dtype), name_of(format));
-  QT_CHECK(x.shape.rows() % quantize::kMultiple == 0 && x.shape.cols() % quantize::kMultiple == 0,
-           "{} as an operand in eight bits: rows and columns must be multiples of {}",
-           x.shape.str(), quantize::kMultiple);
-  return {{{"fp8", x.shape, format},
-           {"fp8t", Shape{x.shape.cols(), x.shape.rows()}, format},
-           {"fp8_unit", Shape{1}, DType::kF32}}};
+  QT_CHECK(is_float(x.dtype), "codes of {}", name_of(x.dtype));
+  return quantize::operands_of(x.shape, format);
 }
 
 }  // namespace

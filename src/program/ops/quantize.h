@@ -5,15 +5,20 @@
 // Leading dims are flattened into rows. Its gradient is that of the identity.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/dtype.h"
 #include "program/tensor.h"
 
 namespace quintet {
 
+enum class OpKind : std::uint8_t;
 struct Op;
+struct OpView;
 struct Program;
+struct TensorSpec;
 class Builder;
 
 // Of the backward's gradients. Each tensor has a scale of its own, so the range of e4m3 is enough,
@@ -41,6 +46,28 @@ inline constexpr std::int64_t kMultiple = 16;
 // What an op that makes an operand leaves beside it, if asked to: i32 [kSlots], bits of float32
 // magnitudes, of which the largest is that of the whole.
 inline constexpr std::int64_t kSlots = 256;
+
+// An op that writes the codes of its own result must know their unit before it knows the result's
+// largest magnitude. A device takes the unit that the op had the last time, and writes the codes
+// once more if that was not the one: results never depend on the guess, only how soon they are
+// there. i32 [kGuessWords], bits of float32: the unit to try next, and the one that was tried.
+inline constexpr std::int64_t kGuessWords = 2;
+
+// What is made of a matrix, in the order of Outputs.
+std::array<TensorSpec, 3> operands_of(const Shape& shape, DType format);
+
+// Where an op has its result, the result's largest magnitude, and what it can leave instead of
+// these: codes, in the order of Outputs, and behind them the guess, updated in place. The guess is
+// also its input `guess`.
+struct AtSource {
+  int result, largest, codes, guess;
+};
+// Null for kinds that cannot.
+const AtSource* at_source(OpKind kind);
+// The codes and the guess, as results, if the op was asked for them.
+void add_codes_at_source(const OpView& op, const Shape& result, std::vector<TensorSpec>& specs);
+// Elements of the result whose codes an op leaves; 0 if it leaves none.
+std::int64_t elements_rounded(const OpView& op);
 }  // namespace quantize
 
 // The same for several matrices, each with a unit of its own, in one op: the weights that a layer

@@ -13,9 +13,11 @@ const OpDecl kRmsNormDecl = {
       const Tensor &x = v.in(rms_norm::kX), &weight = v.in(rms_norm::kWeight);
       QT_CHECK(weight.shape == Shape{x.shape.cols()}, "x {}, weight {}", x.shape.str(),
                weight.shape.str());
-      return {{"", x.shape, x.dtype},
-              {"rstd", x.shape.leading(), DType::kF32},
-              {"largest", Shape{quantize::kSlots}, DType::kI32}};
+      std::vector<TensorSpec> specs = {{"", x.shape, x.dtype},
+                                       {"rstd", x.shape.leading(), DType::kF32},
+                                       {"largest", Shape{quantize::kSlots}, DType::kI32}};
+      quantize::add_codes_at_source(v, x.shape, specs);
+      return specs;
     },
     .vjp =
         [](VjpContext& c) {

@@ -15,9 +15,10 @@ struct RmsNormAttrs {
 };
 
 namespace rms_norm {
-enum Inputs { kX, kWeight };  // [..., d], [d]
-// [..., d]; f32 [...]: 1 / sqrt(mean(x^2) + eps); y's largest magnitude (quantize.h), optional.
-enum Outputs { kY, kRstd, kLargest };
+enum Inputs { kX, kWeight, kGuess };  // [..., d], [d]
+// [..., d]; f32 [...]: 1 / sqrt(mean(x^2) + eps); y's largest magnitude (quantize.h), optional. Or,
+// instead of the first and the last, y's codes (quantize.h, AtSource).
+enum Outputs { kY, kRstd, kLargest, kCodes, kTransposed, kUnit, kGuessOut };
 }  // namespace rms_norm
 
 // dx = addend + the norm's gradient; the addend is the gradient that came along the residual

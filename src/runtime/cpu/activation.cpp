@@ -2,8 +2,8 @@
 
 #include "base/dtype.h"
 #include "base/parallel_for.h"
+#include "runtime/cpu/codes.h"
 #include "runtime/cpu/kernel.h"
-#include "runtime/cpu/largest.h"
 #include "runtime/cpu/vector_math.h"
 
 namespace quintet::cpu {
@@ -21,9 +21,9 @@ struct Relu {
 template <class T, class F, bool kGated>
 void forward(const OpContext& op) {
   const auto* h = op.in_data<T>(activation::kH);
-  auto* y = op.out_data<T>(activation::kY);
-  const Shape& shape = op.out(activation::kY).shape;
-  const std::int64_t f = shape.cols(), width = kGated ? 2 * f : f;
+  auto* y = result_of<T>(op);
+  const Shape& shape = op.in(activation::kH).shape;
+  const std::int64_t width = shape.cols(), f = kGated ? width / 2 : width;
   parallel_for(shape.rows(), row_grain(f), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* hr = h + r * width;
@@ -41,7 +41,7 @@ template <class T, class F, bool kGated>
 void backward(const OpContext& op) {
   const auto* dy = op.in_data<T>(activation_backward::kDy);
   const auto* h = op.in_data<T>(activation_backward::kH);
-  auto* dh = op.out_data<T>(activation_backward::kDh);  // may be h itself
+  auto* dh = result_of<T>(op);  // may be h itself
   const Shape& shape = op.in(activation_backward::kDy).shape;
   const std::int64_t f = shape.cols(), width = kGated ? 2 * f : f;
   parallel_for(shape.rows(), row_grain(f), [&](std::int64_t begin, std::int64_t end, int) {
@@ -83,14 +83,14 @@ void dispatch(const OpContext& op, DType dtype, const Body& body) {
 void activation(const OpContext& op) {
   dispatch(op, op.in(activation::kH).dtype, [&]<class T, class F, bool kGated>() {
     forward<T, F, kGated>(op);
-    leave_largest<T>(op, activation::kY, activation::kLargest);
+    leave_codes_or_largest<T>(op);
   });
 }
 
 void activation_backward(const OpContext& op) {
   dispatch(op, op.in(activation_backward::kH).dtype, [&]<class T, class F, bool kGated>() {
     backward<T, F, kGated>(op);
-    leave_largest<T>(op, activation_backward::kDh, activation_backward::kLargest);
+    leave_codes_or_largest<T>(op);
   });
 }
 

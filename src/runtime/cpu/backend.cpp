@@ -34,6 +34,10 @@ class CpuBackend final : public Backend {
         const Shape& x = v.in(rms_norm_backward::kX).shape;
         return rms_norm_backward::row_blocks(x.rows()) * x.cols() * 4;
       }
+      case OpKind::kRmsNorm:
+      case OpKind::kActivation:
+      case OpKind::kActivationBackward:  // results whose codes are left
+        return quantize::elements_rounded(v) * size_of(v.in(0).dtype);
       default:
         return mpi_scratch_bytes(v);
     }

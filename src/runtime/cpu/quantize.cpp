@@ -2,28 +2,11 @@
 
 #include <algorithm>
 
-#include "base/parallel_for.h"
+#include "runtime/cpu/codes.h"
 #include "runtime/cpu/kernel.h"
-#include "runtime/cpu/largest.h"
 
 namespace quintet::cpu {
 namespace {
-
-// The codes of a matrix with a known unit; either of them may be null.
-template <class T, class F>
-void write_codes(const T* x, const Shape& shape, float unit, F* codes, F* transposed) {
-  const std::int64_t rows = shape.rows(), cols = shape.cols();
-  const float scale = fp8_scale(unit);
-  parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      for (std::int64_t c = 0; c < cols; ++c) {
-        const F code(static_cast<float>(x[r * cols + c]) * scale);
-        if (codes != nullptr) codes[r * cols + c] = code;
-        if (transposed != nullptr) transposed[c * rows + r] = code;
-      }
-    }
-  });
-}
 
 // Calls body with the types of what is rounded and of its codes.
 template <class Body>

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/parallel_for.h"
+#include "runtime/cpu/codes.h"
 #include "runtime/cpu/kernel.h"
 #include "runtime/cpu/largest.h"
 
@@ -15,7 +16,7 @@ template <class T>
 void normalize(const OpContext& op) {
   const auto* x = op.in_data<T>(rms_norm::kX);
   const auto* weight = op.in_data<T>(rms_norm::kWeight);
-  auto* y = op.out_data<T>(rms_norm::kY);
+  auto* y = result_of<T>(op);
   auto* rstd = op.out_data<float>(rms_norm::kRstd);
   const Shape& shape = op.in(rms_norm::kX).shape;
   const std::int64_t d = shape.cols();
@@ -96,7 +97,7 @@ void normalize_backward(const OpContext& op) {
 void rms_norm(const OpContext& op) {
   with_float_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) {
     normalize<T>(op);
-    leave_largest<T>(op, rms_norm::kY, rms_norm::kLargest);
+    leave_codes_or_largest<T>(op);
   });
 }
 

@@ -1,51 +1,13 @@
 #include "program/ops/activation.h"
+#include "runtime/cuda/activation_codes.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/largest.cuh"
+#include "runtime/cuda/nonlinearity.cuh"
 #include "runtime/cuda/vector.cuh"
 
 namespace quintet::cuda {
 namespace {
-
-// e^x: to the last bits where values are float32, the hardware's approximation where they will be
-// rounded to bf16 anyway.
-template <class T>
-__device__ __forceinline__ float exponential(float x) {
-  if constexpr (std::is_same_v<T, float>) {
-    return expf(x);
-  } else {
-    return __expf(x);
-  }
-}
-
-// GELU in the tanh form: 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-template <class T>
-struct Gelu {
-  static __device__ __forceinline__ float sigmoid(float x) {
-    const float u = 0.7978845608f * x * (1.0f + 0.044715f * x * x);
-    const float e = 1.0f + exponential<T>(-2.0f * u);
-    if constexpr (std::is_same_v<T, float>) {
-      return 1.0f / e;
-    } else {
-      return __fdividef(1.0f, e);
-    }
-  }
-  static __device__ __forceinline__ void both(float x, float& value, float& derivative) {
-    const float s = sigmoid(x);
-    const float du = 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);
-    value = x * s;
-    // s (1 - s) vanishes long before x^2 overflows.
-    const float slope = s * (1.0f - s);
-    derivative = s + (slope == 0 ? 0.0f : x * slope * 2.0f * du);
-  }
-};
-template <class T>
-struct Relu {
-  static __device__ __forceinline__ void both(float x, float& value, float& derivative) {
-    value = x > 0 ? x : 0.0f;
-    derivative = x > 0 ? 1.0f : 0.0f;
-  }
-};
 
 // The row of a pack. A 64-bit division would cost as much as the rest of the kernel.
 __device__ __forceinline__ std::int64_t row_of(std::int64_t pack, std::int64_t packs) {
@@ -125,6 +87,7 @@ void dispatch(const ActivationAttrs& attrs, DType dtype, bool wide_bf16, bool wi
 }  // namespace
 
 void activation(const OpContext& op) {
+  if (quantize::elements_rounded(op) > 0) return activation_codes(op);
   const Shape& shape = op.out(activation::kY).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
   QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);
@@ -140,6 +103,7 @@ void activation(const OpContext& op) {
 }
 
 void activation_backward(const OpContext& op) {
+  if (quantize::elements_rounded(op) > 0) return activation_codes(op);
   const Shape& shape = op.in(activation_backward::kDy).shape;
   const std::int64_t rows = shape.rows(), f = shape.cols();
   QT_CHECK(rows * f < (std::int64_t{1} << 32), "{} elements in one activation", rows * f);

@@ -81,6 +81,10 @@ class CudaBackend final : public Backend {
     switch (v.op.kind) {
       case OpKind::kQuantize:
         return 4 * quantize::kSlots;
+      case OpKind::kRmsNorm:
+      case OpKind::kActivation:
+      case OpKind::kActivationBackward:
+        return quantize::elements_rounded(v) > 0 ? 4 * quantize::kSlots : 0;
       case OpKind::kQuantizeWeights:
         return v.has_in(quantize_weights::kKnownUnit)
                    ? 0

@@ -1,3 +1,5 @@
+#include <cub/device/device_radix_sort.cuh>
+
 #include "program/ops/embedding.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernel.h"
@@ -36,87 +38,28 @@ struct Sorted {
   std::int32_t *keys, *tokens;  // row of the table (or `rows`: not here), token
 };
 
-// A stable radix sort of a few ten thousand keys by one block, kDigit bits at a time. It takes some
-// hundred microseconds a step, and needs no other launch and no scratch but the second copy.
-constexpr int kDigit = 6, kDigits = 1 << kDigit, kMaxPasses = 5;
-constexpr int kSortThreads = 1024, kSortWarps = 32, kSortItems = 4;
+// Step 1: the keys as they come, for the sort.
+__global__ void keys_kernel(const std::int32_t* ids, int count, std::int64_t first,
+                            std::int64_t rows, Sorted to) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  const std::int64_t row = ids[i] - first;
+  to.keys[i] = static_cast<std::int32_t>(row >= 0 && row < rows ? row : rows);
+  to.tokens[i] = i;
+}
 
-__global__ void __launch_bounds__(kSortThreads)
-    sort_kernel(const std::int32_t* ids, int count, std::int64_t first, std::int64_t rows,
-                int passes, Sorted a, Sorted b) {
-  __shared__ int bases[kMaxPasses][kDigits], counts[kSortWarps][kDigits + 1];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (int i = threadIdx.x; i < kMaxPasses * kDigits; i += kSortThreads) bases[0][i] = 0;
-  __syncthreads();
-  // 1. Where the keys of each digit begin, for all passes.
-  for (int i = threadIdx.x; i < count; i += kSortThreads) {
-    const std::int64_t row = ids[i] - first;
-    const auto key = static_cast<std::int32_t>(row >= 0 && row < rows ? row : rows);
-    a.keys[i] = key;
-    a.tokens[i] = i;
-    for (int pass = 0; pass < passes; ++pass)
-      atomicAdd(&bases[pass][(key >> (pass * kDigit)) & (kDigits - 1)], 1);
-  }
-  __syncthreads();
-  if (static_cast<int>(threadIdx.x) < passes) {
-    int sum = 0;
-    for (int digit = 0; digit < kDigits; ++digit) {
-      const int n = bases[threadIdx.x][digit];
-      bases[threadIdx.x][digit] = sum;
-      sum += n;
-    }
-  }
-  // 2. Each pass takes the keys in order, kSortItems a thread at a time: the rank of a key is the
-  //    number of equal digits before it in its warp, in the warps before, and in the rounds before.
-  for (int pass = 0; pass < passes; ++pass) {
-    int* base = bases[pass];
-    for (int round = 0; round < count; round += kSortThreads * kSortItems) {
-      for (int digit = lane; digit < kDigits; digit += 32) counts[warp][digit] = 0;
-      __syncwarp();
-      int keys[kSortItems], tokens[kSortItems], digits[kSortItems], ranks[kSortItems];
-#pragma unroll
-      for (int k = 0; k < kSortItems; ++k) {
-        const int i = round + (warp * kSortItems + k) * 32 + lane;
-        const bool live = i < count;
-        keys[k] = live ? a.keys[i] : 0;
-        tokens[k] = live ? a.tokens[i] : 0;
-        digits[k] = live ? (keys[k] >> (pass * kDigit)) & (kDigits - 1) : kDigits;
-      }
-#pragma unroll
-      for (int k = 0; k < kSortItems; ++k) {
-        const bool live = digits[k] < kDigits;
-        const unsigned same = __match_any_sync(~0u, digits[k]);
-        const int in_warp = __popc(same & ((1u << lane) - 1));
-        const int before = live ? counts[warp][digits[k]] : 0;
-        ranks[k] = before + in_warp;
-        __syncwarp();
-        if (live && in_warp == 0) counts[warp][digits[k]] = before + __popc(same);
-        __syncwarp();
-      }
-      __syncthreads();
-      if (threadIdx.x < kDigits) {
-        int at = base[threadIdx.x];
-        for (int w = 0; w < kSortWarps; ++w) {
-          const int n = counts[w][threadIdx.x];
-          counts[w][threadIdx.x] = at;
-          at += n;
-        }
-        base[threadIdx.x] = at;
-      }
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kSortItems; ++k) {
-        if (digits[k] == kDigits) continue;
-        const int to = counts[warp][digits[k]] + ranks[k];
-        b.keys[to] = keys[k];
-        b.tokens[to] = tokens[k];
-      }
-      __syncthreads();
-    }
-    const Sorted swap = a;
-    a = b;
-    b = swap;
-  }
+// Returns which of the two holds the result.
+Sorted sort(const OpContext& op, Sorted from, Sorted to, int count, int bits, std::byte* scratch,
+            std::int64_t scratch_bytes) {
+  cub::DoubleBuffer<std::int32_t> keys(from.keys, to.keys), tokens(from.tokens, to.tokens);
+  std::size_t bytes = 0;
+  QT_CUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, tokens, count, 0, bits,
+                                          op.stream()));
+  QT_CHECK(bytes <= static_cast<std::size_t>(scratch_bytes),
+           "sorting {} tokens takes {} bytes, {} were planned", count, bytes, scratch_bytes);
+  QT_CUDA(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, tokens, count, 0, bits,
+                                          op.stream()));
+  return {keys.Current(), tokens.Current()};
 }
 
 // Step 2. blockIdx.x: block of kBlock sorted tokens; threads and blockIdx.y: packs of columns.
@@ -223,12 +166,11 @@ void embedding_backward(const OpContext& op) {
   const int count = static_cast<int>(tokens), rows = static_cast<int>(shape.rows());
   int bits = 1;
   while ((std::int64_t{1} << bits) <= shape.rows()) ++bits;  // `rows` itself is a key
-  const int passes = static_cast<int>(ceil_div(bits, kDigit));
-  sort_kernel<<<1, kSortThreads, 0, op.stream()>>>(op.in_data<std::int32_t>(kIds), count,
-                                                   op.attrs<EmbeddingAttrs>().first_row,
-                                                   shape.rows(), passes, a, b);
+  keys_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, op.stream()>>>(
+      op.in_data<std::int32_t>(kIds), count, op.attrs<EmbeddingAttrs>().first_row, shape.rows(), a);
   QT_LAUNCHED();
-  const Sorted sorted = passes % 2 == 0 ? a : b;
+  const Sorted sorted =
+      sort(op, a, b, count, bits, op.scratch<std::byte>(layout.sort_offset), layout.sort_bytes());
   with_device_type(op.in(kDy).dtype, [&]<class T>(T) {
     with_device_type(op.out(kDTable).dtype, [&]<class G>(G) {
       const auto* dy = op.in_data<T>(kDy);

@@ -1,7 +1,6 @@
-#include <cuda_fp8.h>
-
 #include "program/ops/quantize.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/codes_tile.cuh"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/vector.cuh"
@@ -39,135 +38,48 @@ __global__ void __launch_bounds__(kScanThreads)
   if (threadIdx.x == 0) largest[blockIdx.x] = most << 16;
 }
 
-// A tile is turned in shared memory: each thread has twice four rows of eight columns.
-constexpr int kTileRows = 128, kTileCols = 128, kThreads = 256;
-static_assert(kTileRows * kTileCols == kThreads * 64);
-
-// Four columns of four rows of codes, as columns.
-__device__ __forceinline__ void turn(const std::uint32_t (&row)[4], std::uint32_t (&column)[4]) {
-  const std::uint32_t a = __byte_perm(row[0], row[1], 0x5140),
-                      b = __byte_perm(row[2], row[3], 0x5140),
-                      c = __byte_perm(row[0], row[1], 0x7362),
-                      d = __byte_perm(row[2], row[3], 0x7362);
-  column[0] = __byte_perm(a, b, 0x5410);
-  column[1] = __byte_perm(a, b, 0x7632);
-  column[2] = __byte_perm(c, d, 0x5410);
-  column[3] = __byte_perm(c, d, 0x7632);
-}
-
-template <class F>
-__device__ __forceinline__ std::uint32_t codes_of(std::uint32_t low, std::uint32_t high,
-                                                  float scale) {
-  constexpr __nv_fp8_interpretation_t kFormat = std::is_same_v<F, e4m3> ? __NV_E4M3 : __NV_E5M2;
-  const auto pair = [&](std::uint32_t two) {
-    const float2 values{__uint_as_float(two << 16) * scale,
-                        __uint_as_float(two & 0xffff0000u) * scale};
-    return static_cast<std::uint32_t>(__nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, kFormat));
-  };
-  return pair(low) | pair(high) << 16;
-}
-
-// What is made of which matrix; either of the codes may be null.
-struct Operand {
+// What is made of which matrix.
+struct Operand : CodesOut {
   const dbf16* x;
-  std::uint8_t *codes, *transposed;
-  std::int64_t rows, cols;
-
-  __host__ __device__ std::int64_t across() const { return (cols + kTileCols - 1) / kTileCols; }
-  __host__ __device__ std::int64_t tiles() const {
-    return across() * ((rows + kTileRows - 1) / kTileRows);
-  }
 };
-
-// Words of a column of a tile, and one against bank conflicts; against those that are left, columns
-// begin at different words of theirs.
-constexpr int kTurnedStride = kTileRows / 4 + 1;
-constexpr int kTurnedWords = kTileCols * kTurnedStride;
-__device__ __forceinline__ int turned_at(int col, int four) {
-  return col * kTurnedStride + (four + 2 * (col / 32)) % (kTileRows / 4);
-}
 
 // All threads of a block together.
 template <class F>
 __device__ __forceinline__ void quantize_tile(const Operand& m, std::int64_t tile, float scale,
                                               std::uint32_t (&turned)[kTurnedWords]) {
-  const std::int64_t rows = m.rows, cols = m.cols, across = m.across();
-  const int eight = threadIdx.x % 16 * 8, four = threadIdx.x / 16;
-  const std::int64_t row0 = tile / across * kTileRows, col0 = tile % across * kTileCols;
-  const std::int64_t col = col0 + eight;
+  const TilePlace place;
+  const std::int64_t row0 = tile / m.across() * kTileRows, col0 = tile % m.across() * kTileCols;
+  const std::int64_t col = col0 + place.eight;
   uint4 values[2][4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = row0 + 4 * (four + 16 * half);
+    const std::int64_t row = row0 + 4 * (place.four + 16 * half);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (row < rows && col < cols)
-        values[half][i] = *reinterpret_cast<const uint4*>(m.x + (row + i) * cols + col);
+      if (row < m.rows && col < m.cols)
+        values[half][i] = *reinterpret_cast<const uint4*>(m.x + (row + i) * m.cols + col);
     }
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int fourth = four + 16 * half;
+    const int fourth = place.four + 16 * half;
     const std::int64_t row = row0 + 4 * fourth;
-    if (row >= rows || col >= cols) continue;
-    std::uint32_t low[4], high[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      low[i] = codes_of<F>(values[half][i].x, values[half][i].y, scale);
-      high[i] = codes_of<F>(values[half][i].z, values[half][i].w, scale);
-    }
-    if (m.codes != nullptr) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        *reinterpret_cast<uint2*>(m.codes + (row + i) * cols + col) = uint2{low[i], high[i]};
-    }
-    if (m.transposed != nullptr) {
-      std::uint32_t column[4];
-      turn(low, column);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) turned[turned_at(eight + i, fourth)] = column[i];
-      turn(high, column);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) turned[turned_at(eight + 4 + i, fourth)] = column[i];
-    }
+    if (row < m.rows && col < m.cols)
+      put_codes<F>(values[half], m, row, col, place.eight, fourth, scale, turned);
   }
   if (m.transposed == nullptr) return;
   __syncthreads();
-#pragma unroll
-  for (int quarter = 0; quarter < 4; ++quarter) {
-    const int c = threadIdx.x / 8 + 32 * quarter, sixteen = threadIdx.x % 8 * 16;
-    if (col0 + c < cols && row0 + sixteen < rows) {
-      uint4 codes;
-      codes.x = turned[turned_at(c, sixteen / 4)];
-      codes.y = turned[turned_at(c, sixteen / 4 + 1)];
-      codes.z = turned[turned_at(c, sixteen / 4 + 2)];
-      codes.w = turned[turned_at(c, sixteen / 4 + 3)];
-      *reinterpret_cast<uint4*>(m.transposed + (col0 + c) * rows + row0 + sixteen) = codes;
-    }
-  }
+  put_turned(m, row0, col0, turned);
   __syncthreads();
 }
 
 template <class F>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kTileThreads)
     quantize_kernel(const Operand m, const std::uint32_t* largest, const float* known,
                     float* unit_out) {
-  static_assert(quantize::kSlots == kThreads);
-  __shared__ std::uint32_t turned[kTurnedWords], of_warp[kThreads / 32];
-
-  float unit;
-  if (known != nullptr) {
-    unit = *known;
-  } else {
-    const std::uint32_t mine = __reduce_max_sync(0xffffffffu, largest[threadIdx.x]);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
-    __syncthreads();
-    std::uint32_t most = 0;
-#pragma unroll
-    for (int w = 0; w < kThreads / 32; ++w) most = max(most, of_warp[w]);
-    unit = fp8_unit(most, F::kLargestExponent);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *unit_out = unit;
-  }
+  __shared__ std::uint32_t turned[kTurnedWords];
+  const float unit = known != nullptr ? *known : unit_of_slots<F>(largest);
+  if (known == nullptr && blockIdx.x == 0 && threadIdx.x == 0) *unit_out = unit;
   const float scale = fp8_scale(unit);
 
   // From the end on: what was written or looked at last is still in the cache, and what the product
@@ -188,7 +100,7 @@ constexpr int kMatrices = quantize_weights::kDeviceMatrices;
 
 // Packs of eight values that a thread looks at in one piece.
 constexpr int kLooked = 4;
-constexpr std::int64_t kLookedPacks = std::int64_t{kThreads} * kLooked;
+constexpr std::int64_t kLookedPacks = std::int64_t{kTileThreads} * kLooked;
 
 // Pieces of the list that are of the same kind and of the same matrix.
 struct Stretch {
@@ -221,9 +133,9 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* from)
 // has taken: a block that writes codes waits for others that still look at the matrix, and those
 // have begun before it and wait for nobody. `state` is zero: see quantize_weights::kDeviceWords.
 template <class F, bool kKnown>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kTileThreads)
     quantize_weights_kernel(const __grid_constant__ Matrices work, std::uint32_t* state) {
-  __shared__ std::uint32_t turned[kTurnedWords], of_warp[kThreads / 32];
+  __shared__ std::uint32_t turned[kTurnedWords], of_warp[kTileThreads / 32];
   __shared__ std::uint32_t taken, most_of_all;
   constexpr int kNext = 0, kLargest = 1, kLookedAt = 1 + kMatrices;
   int stretch = 0, ready = -1;  // the matrix whose unit is at hand
@@ -251,18 +163,18 @@ __global__ void __launch_bounds__(kThreads)
       if ((part + 1) * kLookedPacks <= packs) {
         uint4 values[kLooked];
 #pragma unroll
-        for (int j = 0; j < kLooked; ++j) values[j] = x[i + j * kThreads];
+        for (int j = 0; j < kLooked; ++j) values[j] = x[i + j * kTileThreads];
 #pragma unroll
         for (int j = 0; j < kLooked; ++j) most = larger(most, values[j]);
       } else {
-        for (; i < packs; i += kThreads) most = larger(most, x[i]);
+        for (; i < packs; i += kTileThreads) most = larger(most, x[i]);
       }
       most = __reduce_max_sync(0xffffffffu, max(most >> 16, most & 0xffffu));
       if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
       __syncthreads();
       if (threadIdx.x == 0) {
 #pragma unroll
-        for (int w = 0; w < kThreads / 32; ++w) most = max(most, of_warp[w]);
+        for (int w = 0; w < kTileThreads / 32; ++w) most = max(most, of_warp[w]);
         atomicMax(state + kLargest + s.matrix, most << 16);
         __threadfence();  // whoever sees that this piece is done sees its largest, too
         atomicAdd(state + kLookedAt + s.matrix, 1u);
@@ -320,12 +232,6 @@ void list_pieces(Matrices& work, int count, bool known, std::int32_t ahead) {
   if (!known) write(0);
 }
 
-// Blocks that take tiles in turn.
-unsigned grid_of(std::int64_t tiles, const OpContext& op) {
-  return static_cast<unsigned>(
-      std::min<std::int64_t>(tiles, std::int64_t{op.device().multiprocessors} * 8 * 4));
-}
-
 }  // namespace
 
 void quantize(const OpContext& op) {
@@ -341,11 +247,12 @@ void quantize(const OpContext& op) {
         op.in_data<uint4>(quantize::kX), rows * cols / 8, found);
     QT_LAUNCHED();
   }
-  const Operand m{op.in_data<dbf16>(quantize::kX), op.out_data<std::uint8_t>(quantize::kCodes),
-                  op.out_data<std::uint8_t>(quantize::kTransposed), rows, cols};
+  const Operand m{{op.out_data<std::uint8_t>(quantize::kCodes),
+                   op.out_data<std::uint8_t>(quantize::kTransposed), rows, cols, cols},
+                  op.in_data<dbf16>(quantize::kX)};
   with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-    quantize_kernel<F><<<grid_of(m.tiles(), op), kThreads, 0, op.stream()>>>(
-        m, largest, known, op.out_data<float>(quantize::kUnit));
+    quantize_kernel<F><<<grid_of_tiles(m.tiles(), op.device().multiprocessors), kTileThreads, 0,
+                         op.stream()>>>(m, largest, known, op.out_data<float>(quantize::kUnit));
     QT_LAUNCHED();
   });
 }
@@ -366,10 +273,10 @@ void quantize_weights(const OpContext& op) {
     Matrices work{};
     for (int i = begin; i < end; ++i) {
       const Shape& shape = op.in(qw::in(i, qw::kX)).shape;
-      work.operands[i - begin] = {op.in_data<dbf16>(qw::in(i, qw::kX)),
-                                  op.out_data<std::uint8_t>(qw::out(i, quantize::kCodes)),
-                                  op.out_data<std::uint8_t>(qw::out(i, quantize::kTransposed)),
-                                  shape.rows(), shape.cols()};
+      work.operands[i - begin] = {{op.out_data<std::uint8_t>(qw::out(i, quantize::kCodes)),
+                                   op.out_data<std::uint8_t>(qw::out(i, quantize::kTransposed)),
+                                   shape.rows(), shape.cols(), shape.cols()},
+                                  op.in_data<dbf16>(qw::in(i, qw::kX))};
       work.known[i - begin] = op.in_data<float>(qw::in(i, qw::kKnownUnit));
       work.units[i - begin] = op.out_data<float>(qw::out(i, quantize::kUnit));
       QT_CHECK(is_wide(work.operands[i - begin].x), "{} does not lie on 16 bytes",
@@ -379,12 +286,12 @@ void quantize_weights(const OpContext& op) {
     with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
       if (known) {
         quantize_weights_kernel<F, true>
-            <<<grid_of(work.pieces, op), kThreads, 0, op.stream()>>>(work, nullptr);
+            <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0, op.stream()>>>(work, nullptr);
       } else {
         // No more than a device could run at once: each goes on until nothing is left to take.
         const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(
-            work.pieces, std::int64_t{op.device().multiprocessors} * (2048 / kThreads)));
-        quantize_weights_kernel<F, false><<<blocks, kThreads, 0, op.stream()>>>(work, state);
+            work.pieces, std::int64_t{op.device().multiprocessors} * (2048 / kTileThreads)));
+        quantize_weights_kernel<F, false><<<blocks, kTileThreads, 0, op.stream()>>>(work, state);
         state += qw::kDeviceWords;
       }
       QT_LAUNCHED();

@@ -1,5 +1,6 @@
 #include "program/ops/rms_norm.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/codes_tile.cuh"
 #include "runtime/cuda/kernel.h"
 #include "runtime/cuda/largest.cuh"
 #include "runtime/cuda/reduce.cuh"
@@ -37,10 +38,39 @@ class GroupSum {
   int turn_ = 0;
 };
 
-template <class T, int N, int G, int V>
+// Where rows of y go as they are.
+template <class T>
+struct RowsOut {
+  T* y;
+  Largest largest;
+  template <int N>
+  __device__ __forceinline__ void put(std::int64_t at, const float (&values)[N]) {
+    largest.template store<N>(y + at, values);
+  }
+};
+// Where their codes go, if they are wanted, with the unit that is guessed (Units).
+template <class F>
+struct CodesRowsOut {
+  std::uint8_t* codes;
+  Units units;
+  Largest largest;
+  float scale = 1;
+
+  template <int N>
+  __device__ __forceinline__ void put(std::int64_t at, const float (&values)[N]) {
+    static_assert(N == kWide<dbf16>);
+    const uint4 pack = bits_of(values, largest);
+    if (codes == nullptr) return;
+    *reinterpret_cast<uint2*>(codes + at) =
+        uint2{codes_of<F>(pack.x, pack.y, scale), codes_of<F>(pack.z, pack.w, scale)};
+  }
+};
+
+template <class T, int N, int G, int V, class Out>
 __global__ void __launch_bounds__(kThreads<G>)
-    forward_kernel(const T* x, const T* weight, T* y, float* rstd, Largest largest,
-                   std::int64_t rows, int d, float epsilon) {
+    forward_kernel(const T* x, const T* weight, float* rstd, Out out, std::int64_t rows, int d,
+                   float epsilon) {
+  if constexpr (requires { out.units; }) out.scale = fp8_scale(guessed_unit(out.units));
   const int lane = threadIdx.x % G;
   const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads<G> / G) + threadIdx.x / G;
   if (row >= rows) return;  // with a block for every row this cannot be
@@ -71,9 +101,55 @@ __global__ void __launch_bounds__(kThreads<G>)
     load_floats<N>(weight + col, w);
 #pragma unroll
     for (int j = 0; j < N; ++j) w[j] *= to_float(values[k].v[j]) * inverse;
-    largest.template store<N>(y + row * d + col, w);
+    out.template put<N>(row * d + col, w);
   }
-  largest.say();
+  out.largest.say();
+}
+
+// The second launch: turns the codes; or makes them if they are only wanted turned, or if their unit
+// was not the right one.
+template <class F>
+__global__ void __launch_bounds__(kTileThreads)
+    settle_codes_kernel(const dbf16* x, const dbf16* weight, const float* rstd, CodesOut out,
+                        const Units units) {
+  __shared__ std::uint32_t turned[kTurnedWords];
+  const SettledUnit settled = settled_unit<F>(units);
+  const bool there = !settled.was_wrong && out.codes != nullptr;
+  if (there && out.transposed == nullptr) return;
+  const float scale = fp8_scale(settled.unit);
+  const TilePlace place;
+  for (std::int64_t tile = out.tiles() - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
+    const std::int64_t row0 = tile / out.across() * kTileRows;
+    const std::int64_t col0 = tile % out.across() * kTileCols, col = col0 + place.eight;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int fourth = place.four + 16 * half;
+      const std::int64_t row = row0 + 4 * fourth;
+      if (row >= out.rows || col >= out.cols) continue;
+      if (there) {
+        turn_codes(out, row, col, place.eight, fourth, turned);
+        continue;
+      }
+      float w[8];
+      load_floats<8>(weight + col, w);
+      uint4 values[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float y[8];
+        load_floats<8>(x + (row + i) * out.cols + col, y);
+        const float inverse = rstd[row + i];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) y[j] = w[j] * (y[j] * inverse);
+        Largest nobody(nullptr);
+        values[i] = bits_of(y, nobody);
+      }
+      put_codes<F>(values, out, row, col, place.eight, fourth, scale, turned);
+    }
+    if (out.transposed == nullptr) continue;
+    __syncthreads();
+    put_turned(out, row0, col0, turned);
+    __syncthreads();
+  }
 }
 
 // With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)),  dw = sum over rows of dy n. A block
@@ -190,21 +266,53 @@ void with_row_shape(std::int64_t d, bool wide, const Launch& launch) {
 
 }  // namespace
 
-void rms_norm(const OpContext& op) {
+namespace {
+
+template <class T, class Out>
+void launch_forward(const OpContext& op, bool wide, const Out& out) {
   const Shape& shape = op.in(rms_norm::kX).shape;
   const std::int64_t rows = shape.rows(), d = shape.cols();
+  const auto launch = [&]<int N, int G, int V>() {
+    const auto blocks = static_cast<unsigned>(ceil_div(rows, kThreads<G> / G));
+    forward_kernel<T, N, G, V><<<blocks, kThreads<G>, 0, op.stream()>>>(
+        op.in_data<T>(rms_norm::kX), op.in_data<T>(rms_norm::kWeight),
+        op.out_data<float>(rms_norm::kRstd), out, rows, static_cast<int>(d),
+        op.attrs<RmsNormAttrs>().epsilon);
+    QT_LAUNCHED();
+  };
+  with_row_shape<T>(d, wide, [&]<int N, int G, int V>() {
+    // Codes are written eight at a time, and so are all rows of which there are codes.
+    if constexpr (N == kWide<T> || !requires { out.units; }) launch.template operator()<N, G, V>();
+  });
+}
+
+void rms_norm_codes(const OpContext& op) {
+  const Shape& shape = op.in(rms_norm::kX).shape;
+  const auto *x = op.in_data<dbf16>(rms_norm::kX), *weight = op.in_data<dbf16>(rms_norm::kWeight);
+  QT_CHECK(op.in(rms_norm::kX).dtype == DType::kBF16 && is_wide(x) && is_wide(weight),
+           "eight-bit codes of rows that are not of bf16 on 16 bytes");
+  const CodesOut out = codes_out(op, shape.rows(), shape.cols());
+  const Units units = empty_units(op);
+  with_fp8_type(codes_format(op), [&]<class F>(F) {
+    launch_forward<dbf16>(op, true, CodesRowsOut<F>{out.codes, units, Largest(units.slots)});
+    settle_codes_kernel<F>
+        <<<grid_of_tiles(out.tiles(), op.device().multiprocessors), kTileThreads, 0, op.stream()>>>(
+            x, weight, op.out_data<float>(rms_norm::kRstd), out, units);
+    QT_LAUNCHED();
+  });
+}
+
+}  // namespace
+
+void rms_norm(const OpContext& op) {
+  if (quantize::elements_rounded(op) > 0) return rms_norm_codes(op);
   const Largest largest(empty_slots(op, rms_norm::kLargest, op.in(rms_norm::kX).dtype));
   with_device_type(op.in(rms_norm::kX).dtype, [&]<class T>(T) {
-    const auto *x = op.in_data<T>(rms_norm::kX), *weight = op.in_data<T>(rms_norm::kWeight);
     auto* y = op.out_data<T>(rms_norm::kY);
-    const bool wide = d % kWide<T> == 0 && is_wide(x) && is_wide(weight) && is_wide(y);
-    with_row_shape<T>(d, wide, [&]<int N, int G, int V>() {
-      const auto blocks = static_cast<unsigned>(ceil_div(rows, kThreads<G> / G));
-      forward_kernel<T, N, G, V><<<blocks, kThreads<G>, 0, op.stream()>>>(
-          x, weight, y, op.out_data<float>(rms_norm::kRstd), largest, rows, static_cast<int>(d),
-          op.attrs<RmsNormAttrs>().epsilon);
-      QT_LAUNCHED();
-    });
+    const bool wide = op.in(rms_norm::kX).shape.cols() % kWide<T> == 0 &&
+                      is_wide(op.in_data<T>(rms_norm::kX)) &&
+                      is_wide(op.in_data<T>(rms_norm::kWeight)) && is_wide(y);
+    launch_forward<T>(op, wide, RowsOut<T>{y, largest});
   });
 }
 

@@ -68,13 +68,16 @@ struct DeviceScratch {
 namespace embedding_backward {
 // A device sorts the tokens by id and sums them in blocks of this many.
 inline constexpr std::int64_t kDeviceBlock = 64;
-// Its scratch, in bytes: keys and tokens, twice; then two pieces of runs for each block.
+// Its scratch, in bytes: keys and tokens, twice; what CUB's sort takes beside them, and more (a
+// kilobyte for each few thousand tokens); two pieces of runs for each block.
 struct DeviceScratch {
-  std::int64_t pieces_offset, bytes;
+  std::int64_t sort_offset, pieces_offset, bytes;
+  std::int64_t sort_bytes() const { return pieces_offset - sort_offset; }
   static DeviceScratch of(std::int64_t tokens, std::int64_t width) {
+    const auto aligned = [](std::int64_t size) { return (size + 255) / 256 * 256; };
     const std::int64_t blocks = (tokens + kDeviceBlock - 1) / kDeviceBlock;
-    const std::int64_t offset = (16 * tokens + 255) / 256 * 256;
-    return {offset, offset + blocks * 2 * width * 4};
+    const std::int64_t sort = aligned(16 * tokens), pieces = aligned(sort + tokens + 65536);
+    return {sort, pieces, pieces + blocks * 2 * width * 4};
   }
 };
 }  // namespace embedding_backward
