@@ -23,7 +23,7 @@ __device__ __forceinline__ void to_floats(const Values& pack, float (&to)[kPack]
 // h is [rows, f], or [rows, 2f] where gated; so is the result of the backward, and that of the
 // forward is [rows, f]. `parts`: where its first f columns go, and the others.
 template <class F, template <class> class A, bool kGated, bool kBackward>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(kTileThreads, kBackward ? 2 : 3)
     codes_kernel(const dbf16* dy, const dbf16* h, const std::array<CodesOut, 2> parts,
                  const Units units, bool again) {
   constexpr int kParts = kGated && kBackward ? 2 : 1;
@@ -43,11 +43,13 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const CodesOut& out = parts[0];
   const std::int64_t f = out.cols, width = kGated ? 2 * f : f;
   const TilePlace place;
-  // From the end on, as in quantize.
-  for (std::int64_t tile = out.tiles() - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
+  const std::int64_t tiles = out.tiles();
+  for (std::int64_t n = blockIdx.x; n < tiles; n += gridDim.x) {
+    // From the end on, as in quantize, and back: what was read last is still in the cache.
+    const std::int64_t tile = again ? n : tiles - 1 - n;
     const std::int64_t row0 = tile / out.across() * kTileRows;
     const std::int64_t col0 = tile % out.across() * kTileCols, col = col0 + place.eight;
-#pragma unroll 1
+#pragma unroll(kBackward ? 1 : 2)  // by measurement
     for (int half = 0; half < 2; ++half) {
       const int fourth = place.four + 16 * half;
       const std::int64_t row = row0 + 4 * fourth;
