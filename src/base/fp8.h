@@ -67,10 +67,10 @@ using e4m3 = Fp8<4, 0x7e, 0x7f>;
 using e5m2 = Fp8<5, 0x7b, 0x7f>;
 
 // What a code is to be multiplied with, for a tensor whose largest magnitude has these bits as a
-// float32: the least power of two under which nothing is cut off. Not finite where that is not.
+// float32: the least power of two under which nothing is cut off, for zeros the least of all. So
+// the unit of a whole is the largest of its parts' units. Not finite where the magnitude is not.
 constexpr float fp8_unit(std::uint32_t largest, int largest_exponent) {
   if (largest >= 0x7f800000u) return std::bit_cast<float>(largest);
-  if (largest == 0) return 1;
   const auto exponent = static_cast<std::int32_t>((largest + 0x001fffffu) >> 23);  // 1.75 and less
   const std::int32_t unit = exponent - largest_exponent;
   return std::bit_cast<float>(static_cast<std::uint32_t>(unit < 1 ? 1 : unit) << 23);

@@ -328,6 +328,28 @@ TEST(CudaQuantizeWeights, OfALayer) {
     turned.outputs.insert(turned.outputs.end(), {kSkip, kMake, kSkip});
   }
   compare(turned, DType::kBF16, {0, 0});
+
+  // The same of codes that were gathered, and what is made of a rank's runs of these matrices.
+  OpCase gathered = turned, units = codes, runs = codes;
+  gathered.name = "codes, transposed";
+  units.name = "units of runs";
+  runs.name = "codes of runs";
+  units.outputs.clear();
+  runs.outputs.clear();
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const HostTensor& made_codes = made[i * qw::kOutputs + quantize::kCodes];
+    gathered.inputs[i * qw::kInputs + qw::kX] = made_codes;
+    HostTensor run = matrices[i];
+    run.values.resize(run.values.size() - 8 * i);
+    run.shape = Shape{std::ssize(run.values)};
+    units.inputs[i * qw::kInputs + qw::kX] = runs.inputs[i * qw::kInputs + qw::kX] = run;
+    runs.inputs[i * qw::kInputs + qw::kKnownUnit] = made[i * qw::kOutputs + quantize::kUnit];
+    units.outputs.insert(units.outputs.end(), {kSkip, kSkip, kMake});
+    runs.outputs.insert(runs.outputs.end(), {kMake, kSkip, kSkip});
+  }
+  compare(gathered, DType::kBF16, {0, 0});
+  compare(units, DType::kBF16, {0, 0});
+  compare(runs, DType::kBF16, {0, 0});
 }
 
 }  // namespace

@@ -71,9 +71,14 @@ TYPED_TEST(Fp8Format, RoundsEveryBf16ToTheNearest) {
 
 TYPED_TEST(Fp8Format, AUnitJustReachesTheLargest) {
   const double most = std::ldexp(1.75, TypeParam::kLargestExponent);
-  for (std::uint32_t bits = 0x1000; bits < 0x7f80; ++bits) {  // below, units end
+  float below = fp8_unit(0, TypeParam::kLargestExponent);
+  EXPECT_EQ(below, 0x1p-126f);
+  for (std::uint32_t bits = 1; bits < 0x7f80; ++bits) {
     const float largest = std::bit_cast<float>(bits << 16);
     const float unit = fp8_unit(std::bit_cast<std::uint32_t>(largest), TypeParam::kLargestExponent);
+    ASSERT_GE(unit, below);  // the unit of a whole is the largest of its parts' units
+    below = unit;
+    if (bits < 0x1000) continue;  // there are no smaller units
     int exponent = 0;
     ASSERT_EQ(std::frexp(unit, &exponent), 0.5f);
     ASSERT_EQ(unit * fp8_scale(unit), 1.0f);
@@ -81,7 +86,6 @@ TYPED_TEST(Fp8Format, AUnitJustReachesTheLargest) {
     ASSERT_LE(scaled, most);
     ASSERT_GT(scaled, most / 2);
   }
-  EXPECT_EQ(fp8_unit(0, TypeParam::kLargestExponent), 1.0f);
 }
 
 class Quantize : public ::testing::TestWithParam<DType> {};
@@ -212,6 +216,84 @@ TEST_P(QuantizeWeights, WhatIsNotFiniteStaysWithItsMatrix) {
       EXPECT_EQ(out[index(qw::out(i, quantize::kUnit))].values, expected[quantize::kUnit].values);
       EXPECT_EQ(out[index(qw::out(i, quantize::kCodes))].values, expected[quantize::kCodes].values);
     }
+  }
+}
+
+// Ranks that have parts of a matrix find its unit together, and make together the codes that one of
+// them would make alone.
+TEST_P(QuantizeWeights, RunsMakeWhatTheirMatrixMakes) {
+  namespace qw = quantize_weights;
+  std::vector<HostTensor> runs;
+  std::vector<std::vector<HostTensor>> expected;  // by matrix
+  std::vector<std::size_t> matrix_of;             // by run
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{48, 80}, {16, 16}, {272, 208}, {64, 1040}}) {
+    HostTensor x = random({rows, cols}, DType::kBF16, static_cast<std::uint64_t>(rows), 1e-3);
+    if (rows == 64) std::fill(x.values.begin(), x.values.begin() + 5000, 0.0);
+    expected.push_back(alone(x));
+    std::int64_t begin = 0;
+    for (std::int64_t size : {8, 40, 1000, 2048, 3000, 20000, 1 << 20}) {
+      size = std::min(size, rows * cols - begin);
+      if (size == 0) break;
+      const auto first = x.values.begin() + begin;
+      runs.push_back({{size}, DType::kBF16, {first, first + size}});
+      matrix_of.push_back(expected.size() - 1);
+      begin += size;
+    }
+  }
+  ASSERT_GT(runs.size(), 16U);  // more than a GPU takes in one launch
+  const auto units = run_op(together(runs, {kSkip, kSkip, kMake}));
+  std::vector<double> largest(expected.size(), 0);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    double& so_far = largest[matrix_of[i]];
+    so_far = std::max(so_far, units[i * qw::kOutputs + quantize::kUnit].at(0));
+  }
+  for (std::size_t m = 0; m < expected.size(); ++m)
+    EXPECT_EQ(largest[m], expected[m][quantize::kUnit].at(0)) << "matrix " << m;
+
+  OpCase codes = together(runs, {kMake, kSkip, kSkip});
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    codes.inputs[i * qw::kInputs + qw::kKnownUnit] = scalar(largest[matrix_of[i]]);
+  const auto made = run_op(codes);
+  std::vector<HostTensor> joined;
+  for (const auto& matrix : expected)
+    joined.push_back({matrix[quantize::kCodes].shape, GetParam(), {}});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<double>& part = made[i * qw::kOutputs + quantize::kCodes].values;
+    std::vector<double>& whole = joined[matrix_of[i]].values;
+    whole.insert(whole.end(), part.begin(), part.end());
+  }
+  // What was gathered is turned.
+  OpCase turned = together(joined, {kSkip, kMake, kSkip});
+  for (std::size_t m = 0; m < expected.size(); ++m)
+    turned.inputs[m * qw::kInputs + qw::kKnownUnit] = scalar(largest[m]);
+  const auto transposed = run_op(turned);
+  for (std::size_t m = 0; m < expected.size(); ++m) {
+    EXPECT_EQ(joined[m].values, expected[m][quantize::kCodes].values) << "matrix " << m;
+    EXPECT_EQ(transposed[m * qw::kOutputs + quantize::kTransposed].values,
+              expected[m][quantize::kTransposed].values)
+        << "matrix " << m;
+  }
+}
+
+// More than a GPU takes in one launch, smaller than a tile and cut by its edges.
+TEST_P(QuantizeWeights, CodesAreTurnedAsTheyAre) {
+  namespace qw = quantize_weights;
+  std::vector<HostTensor> matrices;
+  for (std::int64_t i = 0; i < 18; ++i)
+    matrices.push_back(random({16 * (1 + i * 7 % 23), 16 * (1 + i * 5 % 17)}, GetParam(),
+                              static_cast<std::uint64_t>(i), 20));
+  OpCase c = together(matrices, {kSkip, kMake, kSkip});
+  for (std::size_t i = 0; i < matrices.size(); ++i)
+    c.inputs[i * qw::kInputs + qw::kKnownUnit] = scalar(0x1p-20);
+  const auto transposed = run_op(c);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const HostTensor &x = matrices[i], &t = transposed[i * qw::kOutputs + quantize::kTransposed];
+    const std::int64_t rows = x.shape.rows(), cols = x.shape.cols();
+    std::int64_t wrong = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t k = 0; k < cols; ++k) wrong += t.at(k * rows + r) != x.at(r * cols + k);
+    EXPECT_EQ(wrong, 0) << "matrix " << i;
   }
 }
 
@@ -353,6 +435,28 @@ TEST(CodesAtSource, OfWhatIsNotFiniteSaySo) {
 
 // Sums of eight-bit products are kept in float32, on a GPU by the matrix units' own, coarser way.
 constexpr double kSumTolerance = kTestDevice == Device::kCuda ? 1e-3 : 1e-5;
+
+// The unit of zeros is the least there is, and no product of units is needed to be a number's.
+TEST(Fp8Matmul, OfZerosIsZero) {
+  const auto zeros = run_op({"quantize",
+                             OpKind::kQuantize,
+                             QuantizeAttrs{},
+                             {random({32, 48}, DType::kBF16, 1, 0)},
+                             {kMake, kSkip, kMake},
+                             {}});
+  const HostTensor &codes = zeros[quantize::kCodes], &unit = zeros[quantize::kUnit];
+  const HostTensor others = random({16, 48}, DType::kE4M3, 2, 20);
+  for (const auto& [b, unit_b] :
+       {std::pair{others, scalar(0x1p+3)}, {others, unit}, {codes, unit}}) {
+    const OpCase c{"matmul",
+                   OpKind::kMatmul,
+                   MatmulAttrs{false, true},
+                   {codes, b, none(), unit, unit_b},
+                   {kMake},
+                   {{Shape{32, b.shape.rows()}, DType::kBF16, {}}}};
+    for (const double value : run_op(c)[0].values) EXPECT_EQ(value, 0);
+  }
+}
 
 TEST(Fp8Matmul, MultipliesCodesAndUnits) {
   for (const auto& [m, n, k] :

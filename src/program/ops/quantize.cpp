@@ -40,11 +40,14 @@ TensorId largest_of(const Program& program, TensorId tensor, std::int32_t unit) 
   }
 }
 
-std::array<TensorSpec, 3> quantize::operands_of(const Shape& shape, DType format) {
-  QT_CHECK(is_fp8(format), "codes in {}", name_of(format));
+void quantize::check_operand(const Shape& shape) {
   QT_CHECK(shape.rows() % kMultiple == 0 && shape.cols() % kMultiple == 0,
            "{} as an operand in eight bits: rows and columns must be multiples of {}", shape.str(),
            kMultiple);
+}
+
+std::array<TensorSpec, 3> quantize::operands_of(const Shape& shape, DType format) {
+  QT_CHECK(is_fp8(format), "codes in {}", name_of(format));
   return {{{"fp8", shape, format},
            {"fp8t", Shape{shape.cols(), shape.rows()}, format},
            {"fp8_unit", Shape{1}, DType::kF32}}};
@@ -75,6 +78,7 @@ void quantize::add_codes_at_source(const OpView& v, const Shape& result,
   if (std::ssize(v.op.outputs) <= slots.codes) return;
   QT_CHECK(!v.has_out(slots.result) && !v.has_out(slots.largest),
            "codes are there instead of what they are made of");
+  check_operand(result);
   const int codes = slots.codes + (v.has_out(slots.codes) ? kCodes : kTransposed);
   const DType format = v.has_out(codes) ? v.out(codes).dtype : DType::kE4M3;
   for (const TensorSpec& spec : operands_of(result, format)) specs.push_back(spec);
@@ -138,9 +142,24 @@ TensorId transposed_weight(Builder& builder, TensorId codes) {
 
 namespace {
 
-std::array<TensorSpec, 3> operands_of(const Tensor& x, DType format) {
-  QT_CHECK(is_float(x.dtype), "codes of {}", name_of(x.dtype));
-  return quantize::operands_of(x.shape, format);
+// A matrix of quantize_weights.
+void check_weight(const OpView& v, int matrix) {
+  namespace qw = quantize_weights;
+  const Tensor& x = v.in(qw::in(matrix, qw::kX));
+  const bool known = v.has_in(qw::in(matrix, qw::kKnownUnit)),
+             codes = v.has_out(qw::out(matrix, quantize::kCodes)),
+             transposed = v.has_out(qw::out(matrix, quantize::kTransposed));
+  const DType format = v.attrs<QuantizeAttrs>().format;
+  if (x.shape.rank() == 1) {
+    QT_CHECK(is_float(x.dtype) && x.shape.numel() % qw::kRunMultiple == 0, "a run of {} {}",
+             x.shape.numel(), name_of(x.dtype));
+    QT_CHECK(!transposed && (known || !codes), "of a run, more than its unit or its codes");
+  } else if (x.dtype == format) {
+    QT_CHECK(known && !codes, "codes can only be turned");
+  } else {
+    QT_CHECK(is_float(x.dtype), "codes of {}", name_of(x.dtype));
+    quantize::check_operand(x.shape);
+  }
 }
 
 }  // namespace
@@ -149,7 +168,10 @@ const OpDecl kQuantizeDecl = {
     .kind = OpKind::kQuantize,
     .name = "quantize",
     .infer = [](const OpView& v) -> std::vector<TensorSpec> {
-      const auto specs = operands_of(v.in(quantize::kX), v.attrs<QuantizeAttrs>().format);
+      const Tensor& x = v.in(quantize::kX);
+      QT_CHECK(is_float(x.dtype), "codes of {}", name_of(x.dtype));
+      quantize::check_operand(x.shape);
+      const auto specs = quantize::operands_of(x.shape, v.attrs<QuantizeAttrs>().format);
       return {specs.begin(), specs.end()};
     },
     .vjp =
@@ -175,7 +197,8 @@ const OpDecl kQuantizeWeightsDecl = {
         const Tensor& x = v.in(qw::in(i, qw::kX));
         QT_CHECK(x.dtype == v.in(qw::kX).dtype, "matrices of {} and {}", name_of(x.dtype),
                  name_of(v.in(qw::kX).dtype));
-        for (TensorSpec spec : operands_of(x, v.attrs<QuantizeAttrs>().format)) {
+        check_weight(v, i);
+        for (TensorSpec spec : quantize::operands_of(x.shape, v.attrs<QuantizeAttrs>().format)) {
           spec.named_after = OpView::slot(v.op.inputs, qw::in(i, qw::kX));
           specs.push_back(spec);
         }

@@ -53,6 +53,8 @@ inline constexpr std::int64_t kSlots = 256;
 // there. i32 [kGuessWords], bits of float32: the unit to try next, and the one that was tried.
 inline constexpr std::int64_t kGuessWords = 2;
 
+// Throws LogicError for shapes that products in eight bits do not take.
+void check_operand(const Shape& shape);
 // What is made of a matrix, in the order of Outputs.
 std::array<TensorSpec, 3> operands_of(const Shape& shape, DType format);
 
@@ -77,10 +79,17 @@ std::int64_t elements_rounded(const OpView& op);
 // Matrix i has the i-th pair of inputs and the i-th triple of outputs. The units of all are known,
 // or those of none. The matrices come in the order in which products will read their codes. There
 // is no gradient: products add to those of their weights by themselves.
+//
+// A rank that has only some of a matrix gives its run of the elements as a vector: it finds the
+// run's unit, or, where the unit is known, the codes. A matrix of codes can be turned: they were
+// gathered from such ranks.
 namespace quantize_weights {
 enum Inputs { kX, kKnownUnit, kInputs };
 using Outputs = quantize::Outputs;  // any may be absent
 inline constexpr int kOutputs = 3;
+
+// Elements of a run come in as many at a time, 16 bytes of bf16.
+inline constexpr std::int64_t kRunMultiple = 8;
 
 constexpr int in(int matrix, Inputs slot) {
   return matrix * kInputs + slot;

@@ -2,6 +2,8 @@
 // of their results instead of these.
 #pragma once
 
+#include <type_traits>
+
 #include "base/fp8.h"
 #include "base/parallel_for.h"
 #include "program/ops/quantize.h"
@@ -10,15 +12,24 @@
 
 namespace quintet::cpu {
 
-// With a known unit; either of the codes may be null.
+// The codes of a matrix with a known unit; either of them may be null. Of codes, the same.
 template <class T, class F>
 void write_codes(const T* x, const Shape& shape, float unit, F* codes, F* transposed) {
-  const std::int64_t rows = shape.rows(), cols = shape.cols();
+  if (codes == nullptr && transposed == nullptr) return;
+  const bool run = shape.rank() == 1;
+  const std::int64_t rows = run ? shape.numel() : shape.rows(), cols = run ? 1 : shape.cols();
   const float scale = fp8_scale(unit);
+  const auto code_of = [scale](T value) {
+    if constexpr (std::is_same_v<T, F>) {
+      return value;
+    } else {
+      return F(static_cast<float>(value) * scale);
+    }
+  };
   parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       for (std::int64_t c = 0; c < cols; ++c) {
-        const F code(static_cast<float>(x[r * cols + c]) * scale);
+        const F code = code_of(x[r * cols + c]);
         if (codes != nullptr) codes[r * cols + c] = code;
         if (transposed != nullptr) transposed[c * rows + r] = code;
       }

@@ -8,12 +8,13 @@
 namespace quintet::cpu {
 namespace {
 
-// Calls body with the types of what is rounded and of its codes.
+// Calls body with the types of what is rounded, or turned, and of its codes.
 template <class Body>
 void with_types(const OpContext& op, const Body& body) {
-  with_float_type(op.in(quantize::kX).dtype, [&]<class T>(T) {
-    with_fp8_type(op.attrs<QuantizeAttrs>().format,
-                  [&]<class F>(F) { body.template operator()<T, F>(); });
+  const DType dtype = op.in(quantize::kX).dtype;
+  with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
+    if (is_fp8(dtype)) return body.template operator()<F, F>();
+    with_float_type(dtype, [&]<class T>(T) { body.template operator()<T, F>(); });
   });
 }
 

@@ -111,16 +111,16 @@ __device__ __forceinline__ void put_codes(const uint4 (&values)[4], const CodesO
   }
   if (out.transposed != nullptr) leave_turned(low, high, eight, fourth, turned);
 }
-// Leaves codes turned that are there already.
-__device__ __forceinline__ void turn_codes(const CodesOut& out, std::int64_t row, std::int64_t col,
-                                           int eight, int fourth,
-                                           std::uint32_t (&turned)[kTurnedWords]) {
+// Leaves codes turned that are there already, in rows of `ld`.
+__device__ __forceinline__ void turn_codes(const std::uint8_t* codes, std::int64_t ld,
+                                           std::int64_t row, std::int64_t col, int eight,
+                                           int fourth, std::uint32_t (&turned)[kTurnedWords]) {
   std::uint32_t low[4], high[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint2 codes = *reinterpret_cast<const uint2*>(out.codes + (row + i) * out.ld + col);
-    low[i] = codes.x;
-    high[i] = codes.y;
+    const uint2 eight_codes = *reinterpret_cast<const uint2*>(codes + (row + i) * ld + col);
+    low[i] = eight_codes.x;
+    high[i] = eight_codes.y;
   }
   leave_turned(low, high, eight, fourth, turned);
 }

@@ -43,29 +43,35 @@ struct Operand : CodesOut {
   const dbf16* x;
 };
 
-// All threads of a block together.
-template <class F>
+// All threads of a block together. kCoded: what lies at m.x are codes already, to be turned.
+template <class F, bool kCoded = false>
 __device__ __forceinline__ void quantize_tile(const Operand& m, std::int64_t tile, float scale,
                                               std::uint32_t (&turned)[kTurnedWords]) {
   const TilePlace place;
   const std::int64_t row0 = tile / m.across() * kTileRows, col0 = tile % m.across() * kTileCols;
   const std::int64_t col = col0 + place.eight;
-  uint4 values[2][4];
+  const auto for_rows = [&](const auto& body) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = row0 + 4 * (place.four + 16 * half);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (row < m.rows && col < m.cols)
-        values[half][i] = *reinterpret_cast<const uint4*>(m.x + (row + i) * m.cols + col);
+    for (int half = 0; half < 2; ++half) {
+      const int fourth = place.four + 16 * half;
+      if (row0 + 4 * fourth < m.rows && col < m.cols) body(half, row0 + 4 * fourth, fourth);
     }
-  }
+  };
+  if constexpr (kCoded) {
+    for_rows([&](int, std::int64_t row, int fourth) {
+      turn_codes(reinterpret_cast<const std::uint8_t*>(m.x), m.cols, row, col, place.eight, fourth,
+                 turned);
+    });
+  } else {
+    uint4 values[2][4];
+    for_rows([&](int half, std::int64_t row, int) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int fourth = place.four + 16 * half;
-    const std::int64_t row = row0 + 4 * fourth;
-    if (row < m.rows && col < m.cols)
+      for (int i = 0; i < 4; ++i)
+        values[half][i] = *reinterpret_cast<const uint4*>(m.x + (row + i) * m.cols + col);
+    });
+    for_rows([&](int half, std::int64_t row, int fourth) {
       put_codes<F>(values[half], m, row, col, place.eight, fourth, scale, turned);
+    });
   }
   if (m.transposed == nullptr) return;
   __syncthreads();
@@ -94,7 +100,9 @@ __global__ void __launch_bounds__(kTileThreads)
 // The work is a list of small pieces, each for one block: to look at some of a matrix for its
 // largest magnitude, or to write a tile of its codes. A matrix is looked at right before its codes
 // are written, so that as much of it as fits is still in the cache. From the end on, as above: the
-// last matrix first, and each from its last tile.
+// last matrix first, and each from its last tile. With a known unit and nothing to turn, codes are
+// written as they lie, in pieces as those that are looked at: so a run of a matrix's elements is,
+// too. Where only the unit is wanted, its one piece waits for it.
 
 constexpr int kMatrices = quantize_weights::kDeviceMatrices;
 
@@ -132,7 +140,7 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* from)
 // With known units blocks take their pieces in turn. Otherwise each takes the first that no other
 // has taken: a block that writes codes waits for others that still look at the matrix, and those
 // have begun before it and wait for nobody. `state` is zero: see quantize_weights::kDeviceWords.
-template <class F, bool kKnown>
+template <class F, bool kKnown, bool kCoded = false>
 __global__ void __launch_bounds__(kTileThreads)
     quantize_weights_kernel(const __grid_constant__ Matrices work, std::uint32_t* state) {
   __shared__ std::uint32_t turned[kTurnedWords], of_warp[kTileThreads / 32];
@@ -198,7 +206,19 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     if (part == 0 && threadIdx.x == 0 && work.units[s.matrix] != nullptr)
       *work.units[s.matrix] = unit;
-    quantize_tile<F>(m, m.tiles() - 1 - part, fp8_scale(unit), turned);
+    if (m.codes == nullptr && m.transposed == nullptr) continue;
+    if (kKnown && m.transposed == nullptr) {
+      const auto* x = reinterpret_cast<const uint4*>(m.x);
+      auto* codes = reinterpret_cast<uint2*>(m.codes);
+      const std::int64_t packs = m.rows * m.cols / 8, end = (part + 1) * kLookedPacks;
+      const float scale = fp8_scale(unit);
+      for (std::int64_t i = part * kLookedPacks + threadIdx.x; i < min(end, packs); i += kTileThreads) {
+        const uint4 v = x[i];
+        codes[i] = uint2{codes_of<F>(v.x, v.y, scale), codes_of<F>(v.z, v.w, scale)};
+      }
+    } else {
+      quantize_tile<F, kCoded>(m, m.tiles() - 1 - part, fp8_scale(unit), turned);
+    }
   }
 }
 
@@ -213,7 +233,12 @@ void list_pieces(Matrices& work, int count, bool known, std::int32_t ahead) {
     work.pieces += until - from;
   };
   const auto write = [&](int matrix) {
-    add(matrix, false, 0, static_cast<std::int32_t>(work.operands[matrix].tiles()));
+    const Operand& m = work.operands[matrix];
+    const bool turns = m.transposed != nullptr, unit_alone = !turns && m.codes == nullptr;
+    add(matrix, false, 0,
+        unit_alone        ? 1
+        : known && !turns ? looks_of(m)
+                          : static_cast<std::int32_t>(m.tiles()));
   };
   for (int matrix = count - 1; matrix >= 0; --matrix) {
     if (known) {
@@ -259,8 +284,8 @@ void quantize(const OpContext& op) {
 
 void quantize_weights(const OpContext& op) {
   namespace qw = quantize_weights;
-  QT_CHECK(op.in(qw::kX).dtype == DType::kBF16, "eight-bit operands made of {}",
-           name_of(op.in(qw::kX).dtype));
+  const DType dtype = op.in(qw::kX).dtype;
+  QT_CHECK(dtype == DType::kBF16 || is_fp8(dtype), "eight-bit operands made of {}", name_of(dtype));
   const int count = qw::count(op.op);
   const bool known = op.has_in(qw::kKnownUnit);
   auto* state = known ? nullptr : op.scratch<std::uint32_t>();
@@ -284,9 +309,14 @@ void quantize_weights(const OpContext& op) {
     }
     list_pieces(work, end - begin, known, 2 * op.device().multiprocessors);
     with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-      if (known) {
+      if (is_fp8(dtype)) {
+        quantize_weights_kernel<F, true, true>
+            <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0,
+               op.stream()>>>(work, nullptr);
+      } else if (known) {
         quantize_weights_kernel<F, true>
-            <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0, op.stream()>>>(work, nullptr);
+            <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0,
+               op.stream()>>>(work, nullptr);
       } else {
         // No more than a device could run at once: each goes on until nothing is left to take.
         const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(

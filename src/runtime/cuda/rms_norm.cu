@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kTileThreads)
       const std::int64_t row = row0 + 4 * fourth;
       if (row >= out.rows || col >= out.cols) continue;
       if (there) {
-        turn_codes(out, row, col, place.eight, fourth, turned);
+        turn_codes(out.codes, out.ld, row, col, place.eight, fourth, turned);
         continue;
       }
       float w[8];
