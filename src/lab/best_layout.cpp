@@ -84,6 +84,8 @@ class SharedTimes {
     for (std::size_t i = 0; i < rank.program->ops.size(); ++i) {
       const Op& op = rank.program->ops[i];
       if (is_transfer(op.kind) || op.tag.unit < 0) continue;
+      // Work that data-parallel ranks may share.
+      if (base_.layout.gather_fp8 && op.kind == OpKind::kQuantizeWeights) continue;
       const OpTiming& timing = rank.timings[i];
       by_unit[rank.program->units[index(op.tag.unit)].name] +=
           timing.end - timing.start + timing.blocked;
@@ -232,6 +234,7 @@ std::vector<StepOptions> all_layouts(const StepOptions& base) {
           if (!validate(step).ok()) continue;
           for (std::int64_t zero = 0; zero <= (dp > 1 ? 3 : 0); ++zero) {
             step.layout.zero = zero;
+            step.layout.gather_fp8 = base.layout.gather_fp8 && zero == 3;
             for (const std::int64_t group : divisors(dp)) {
               // All of them is the whole group; nothing is sharded over one.
               if (group == 1 && dp > 1) continue;

@@ -23,6 +23,10 @@ void LayoutConfig::list(FieldList& fields) {
       "data-parallel ranks that share one copy of what zero shards; 0: all of them. A smaller "
       "group, of ranks close to each other, communicates less far and keeps more copies",
       at_least(0));
+  fields.add(
+      "gather_fp8", gather_fp8,
+      "zero 3 with train.precision = \"fp8\": gathers the layers' weights as the eight-bit codes "
+      "that are multiplied, half the bytes; the training is the same to the bit");
   fields.add("prefetch", prefetch,
              "units that zero 3 gathers ahead of their use, and units by which a reduction may lag",
              between(0, 64));

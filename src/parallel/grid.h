@@ -17,6 +17,7 @@ struct LayoutConfig {
   std::string order = "tp-dp-pp";
   std::int64_t zero = 0;
   std::int64_t shard_group = 0;
+  bool gather_fp8 = false;
   std::int64_t prefetch = 1;
   std::int64_t bucket = 0;
   std::int64_t whole_below = 20000;

@@ -26,10 +26,11 @@ class SourceFinder {
 
   bool is_read(TensorId t) const { return readers_[index(t)] > 0; }
 
-  // The op that could leave the codes which this op makes of its result, for nobody else reads that;
-  // -1 if there is none.
+  // The op that could leave the codes which this op makes of its result, for nobody else reads
+  // that; -1 if there is none.
   OpId source_of(const Op& op) const {
-    if (op.kind != OpKind::kQuantize || OpView{program_, op}.has_in(quantize::kKnownUnit)) return -1;
+    if (op.kind != OpKind::kQuantize || OpView{program_, op}.has_in(quantize::kKnownUnit))
+      return -1;
     const TensorId x = op.inputs[quantize::kX];
     const OpId id = producer_[index(x)];
     if (id < 0 || readers_[index(x)] != 1) return -1;
@@ -39,8 +40,9 @@ class SourceFinder {
     // Else the codes would wait for their reader, or for the pipeline to bring them.
     if (source.tag.phase != op.tag.phase || source.tag.unit != op.tag.unit) return -1;
     const TensorId largest = OpView::slot(source.outputs, slots->largest);
-    const bool only_here = largest == kNone || (readers_[index(largest)] == 1 &&
-                                                OpView::slot(op.inputs, quantize::kLargest) == largest);
+    const bool only_here =
+        largest == kNone ||
+        (readers_[index(largest)] == 1 && OpView::slot(op.inputs, quantize::kLargest) == largest);
     return only_here ? id : -1;
   }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/check.h"
 #include "base/index.h"
 #include "passes/buckets.h"
+#include "passes/coded_weights.h"
 #include "passes/rewriter.h"
 #include "program/shards.h"
 
@@ -75,8 +77,14 @@ class ZeroPass {
     find_segments();
     buckets_ = make_buckets(program_, parts_, layout_);
     if (measures_) make_room_for_squares();
-    for (const Bucket& bucket : buckets_) {
-      Shard shard = describe(bucket);
+    if (stage_ == 3 && layout_.gather_fp8)
+      coded_.emplace(program_, rewriter_, buckets_, shard_group_, part_);
+    std::vector<Shard> shards;
+    for (const Bucket& bucket : buckets_) shards.push_back(describe(bucket));
+    if (coded_) coded_->agree(buckets_, shards);
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const Bucket& bucket = buckets_[i];
+      Shard& shard = shards[i];
       if (stage_ == 3 && bucket.parts > 1) gather_where_used(bucket, shard);
       if (bucket.grads != kNone) {
         reduce_gradients(bucket, shard);
@@ -181,6 +189,8 @@ class ZeroPass {
   // -------------------------------------------------------------------------
 
   void gather_where_used(const Bucket& bucket, const Shard& shard) {
+    const TensorId codes = coded_ ? coded_->codes(bucket) : kNone;
+    const TensorId read = codes == kNone ? bucket.params : codes;
     // 1. The segments that read the bucket. What would have to be gathered again almost at once is
     // kept: at
     //    the turn from forward to backward the last layers are.
@@ -188,9 +198,8 @@ class ZeroPass {
     std::vector<std::size_t> readers;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const auto& inputs = program_.ops[i].inputs;
-      if (std::none_of(inputs.begin(), inputs.end(), [&](TensorId t) {
-            return t != kNone && program_.base_of(t) == bucket.params;
-          })) {
+      if (std::none_of(inputs.begin(), inputs.end(),
+                       [&](TensorId t) { return t != kNone && program_.base_of(t) == read; })) {
         continue;
       }
       readers.push_back(i);
@@ -202,16 +211,19 @@ class ZeroPass {
       }
     }
     // 2. One gather for each use, some segments ahead, into memory that is free from there on.
-    const DType dtype = program_.tensor(bucket.params).dtype;
+    const DType dtype = program_.tensor(read).dtype;
     auto reader = readers.begin();
     for (const auto& [first, last] : uses) {
       const TensorId whole = program_.add_tensor(
           Tensor{bucket.name + ".gathered", Shape{bucket.size}, dtype, Storage::kComm});
       const std::size_t position = begin_of(first - layout_.prefetch);
       const Tag& user = program_.ops[*reader].tag;
-      Op gather = make_op(OpKind::kAllGather, over(shard_group_, Shape{bucket.size}),
-                          {shard.working}, {whole}, Stream::kDataComm,
-                          tag(user.phase, Method::kData, bucket.units.front(), user.micro_batch));
+      Tag about = tag(user.phase, Method::kCompute, bucket.units.front(), user.micro_batch);
+      const TensorId part =
+          codes == kNone ? shard.working : coded_->insert_codes(bucket, shard, position, about);
+      about.method = Method::kData;
+      Op gather = make_op(OpKind::kAllGather, over(shard_group_, Shape{bucket.size}), {part},
+                          {whole}, Stream::kDataComm, about);
       if (const OpId before = rewriter_.last_compute_before(position); before >= 0) {
         gather.waits.push_back(before);
       }
@@ -219,7 +231,7 @@ class ZeroPass {
       std::map<TensorId, TensorId> views;
       for (; reader != readers.end() && segment_of_[*reader] <= last; ++reader) {
         for (TensorId& t : program_.ops[*reader].inputs) {
-          if (t != kNone && program_.base_of(t) == bucket.params) t = view_in(t, whole, views);
+          if (t != kNone && program_.base_of(t) == read) t = view_in(t, whole, views);
         }
       }
     }
@@ -481,6 +493,7 @@ class ZeroPass {
   std::vector<std::int32_t> segment_of_;  // by op: the segment it is in, or the one before it
   std::vector<std::size_t> segment_begin_;
   std::vector<Bucket> buckets_;
+  std::optional<CodedWeights> coded_;  // where codes are gathered instead of weights
 };
 
 }  // namespace

@@ -82,6 +82,15 @@ Status validate(const StepOptions& options) {
   QT_TRY(validate(options.model, options.batch, options.grid.tp));
   QT_TRY(validate(options.optimizer));
   if (options.options.fp8) QT_TRY(validate_for_fp8(options));
+  if (options.layout.gather_fp8 && (!options.options.fp8 || options.layout.zero != 3)) {
+    const char* precision = options.options.fp8                     ? "fp8"
+                            : options.options.dtype == DType::kBF16 ? "bf16"
+                                                                    : "fp32";
+    return usage_error(
+        "parallel.gather_fp8 gathers, instead of weights, the codes that are multiplied: it needs "
+        "train.precision = \"fp8\" and parallel.zero = 3, which are \"{}\" and {}",
+        precision, options.layout.zero);
+  }
   if (options.layout.schedule == "interleaved" && options.grid.pp == 1) {
     return usage_error("the interleaved schedule needs a pipeline: parallel.pp is 1");
   }

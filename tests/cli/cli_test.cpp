@@ -51,6 +51,9 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   refused("--model tiny --precision fp8 --machine " QUINTET_SOURCE_DIR "/machines/dgx-a100.toml",
           "8.9 or later");
   refused("--ranks 8 --zero 3 --set parallel.shard_group=3", "does not divide 8");
+  refused("--ranks 2 --zero 3 --set parallel.gather_fp8=true", "which are \"fp32\" and 3");
+  refused("--ranks 2 --zero 2 --precision fp8 --set parallel.gather_fp8=true",
+          "which are \"fp8\" and 2");
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
   EXPECT_EQ(swept.exit_code, 2);
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;

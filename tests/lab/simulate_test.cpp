@@ -288,6 +288,27 @@ TEST(Simulate, FoldedTimesEqualUnfoldedOnes) {
   }
 }
 
+TEST(Simulate, CodesTakeLessTimeThanWeights) {
+  Machine machine = gpus(4);
+  machine.device.sm = 90;
+  StepOptions options = layout_on(machine, 4, 1, 1, 3);
+  options.options.dtype = options.options.grad_dtype = DType::kBF16;
+  options.options.fp8 = true;
+  ASSERT_TRUE(validate(options).ok());
+  // Communication by data-parallel ranks, wherever it goes on.
+  const auto talked = [&] {
+    const StepAccount account = simulate(options, machine, 0, Fold::kNone).value().account;
+    const auto data = static_cast<std::size_t>(Method::kData);
+    return account.hidden[data] + account.exposed[data];
+  };
+  const double weights = talked();
+  options.layout.gather_fp8 = true;
+  EXPECT_LT(talked(), weights);
+  const Simulation folded = simulate(options, machine).value();
+  const Simulation whole = simulate(options, machine, 0, Fold::kNone).value();
+  EXPECT_NEAR(folded.step_seconds, whole.step_seconds, 3e-3 * whole.step_seconds);
+}
+
 TEST(Simulate, AWorldThatIsNotSymmetricIsPlayedFiner) {
   // Tensor-parallel pairs on nodes of three: some pairs share a node, others do not.
   const Machine machine = gpus(3);

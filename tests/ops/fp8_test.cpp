@@ -363,7 +363,8 @@ void expect_codes_at_source(const OpCase& c, DType format) {
       for (const int slot : {quantize::kCodes, quantize::kTransposed, quantize::kUnit}) {
         const HostTensor& made = out[index(slots.codes + slot)];
         EXPECT_TRUE(made.absent || made.values == expected[index(slot)].values)
-            << c.name << " " << c.inputs[0].shape.str() << ", guess " << guess << ", result " << slot;
+            << c.name << " " << c.inputs[0].shape.str() << ", guess " << guess << ", result "
+            << slot;
       }
       for (std::size_t i = 0; i < plain.size(); ++i) {
         EXPECT_TRUE(static_cast<int>(i) == slots.result || out[i].values == plain[i].values)
@@ -391,7 +392,8 @@ TEST(CodesAtSource, OfActivations) {
       const ActivationAttrs attrs{function, gated};
       expect_codes_at_source({"activation", OpKind::kActivation, attrs, {h}, {kMake}, {}}, format);
       expect_codes_at_source(
-          {"activation_backward", OpKind::kActivationBackward, attrs, {dy, h}, {kMake}, {}}, format);
+          {"activation_backward", OpKind::kActivationBackward, attrs, {dy, h}, {kMake}, {}},
+          format);
     }
   }
 }

@@ -1,5 +1,6 @@
 // The figures counted from programs against the formulae of docs/parallelism.md: memory of states
 // and bytes sent, by ZeRO stage; bytes of tensor and pipeline parallelism by layer and micro-batch.
+#include <cctype>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -103,6 +104,29 @@ TEST(Formulae, BytesSentByZeroStage) {
         }
       }
     }
+  }
+}
+
+// Gathered as codes, layers take a byte a parameter and gather instead of two; and less memory.
+TEST(Formulae, BytesOfGatheredCodes) {
+  for (const std::int32_t g : {1, 4}) {
+    StepOptions options = step_of(8, 1, 1, 3, g);
+    options.options.fp8 = true;
+    const Program weights = compile_step(options);
+    options.layout.gather_fp8 = true;
+    const Program codes = compile_step(options);
+    double layers = 0;
+    for (const Op& op : weights.ops) {
+      if (op.kind != OpKind::kAllGather) continue;
+      const std::string& unit = weights.units[static_cast<std::size_t>(op.tag.unit)].name;
+      if (std::isdigit(static_cast<unsigned char>(unit.back())) != 0)
+        layers += static_cast<double>(weights.tensor(op.outputs[0]).bytes()) * 7 / 8;
+    }
+    const auto parameters = static_cast<double>(options.model.parameters());
+    EXPECT_GT(layers / parameters, g);
+    EXPECT_NEAR((sent(weights, Method::kData) - sent(codes, Method::kData)) / parameters,
+                layers / 2 / parameters, kPadding);
+    EXPECT_LT(codes.arena_bytes, weights.arena_bytes);
   }
 }
 

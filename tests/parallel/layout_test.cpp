@@ -42,6 +42,7 @@ struct Case {
   const char* moments = "fp32";
   bool fp8 = false;
   double clip = 0.7;
+  bool gather_fp8 = false;
 };
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
@@ -100,6 +101,7 @@ StepOptions options_of(const Case& c) {
   layout.prefetch = c.prefetch;
   layout.bucket = c.bucket;
   layout.shard_group = c.shard_group;
+  layout.gather_fp8 = c.gather_fp8;
   layout.whole_below = c.whole_below;
   layout.order = c.order;
   options.grid = make_grid(c.ranks, layout).value();
@@ -287,6 +289,44 @@ TEST_P(EarlyUpdateTest, KeepsEveryBitInLessMemory) {
   }
 }
 
+// Codes gathered instead of weights: every bit of the training is the same, with clipping and
+// moments and whatever else is a rank's own. In half the bytes, but for the embedding, the head and
+// the little that is agreed on.
+class GatherFp8Test : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GatherFp8Test, KeepsEveryBitInHalfTheBytes) {
+  Case codes = GetParam();
+  codes.zero = 3;
+  codes.dtype = DType::kBF16;
+  codes.fp8 = true;
+  Case weights = codes;
+  codes.gather_fp8 = true;
+  if (codes.ranks > test_world().size()) GTEST_SKIP() << "needs " << codes.ranks << " ranks";
+  const std::unique_ptr<World> world = make_subworld(test_world(), codes.ranks);
+  if (world == nullptr) return;  // this rank has no part in it
+  if (world->rank() == 0) {
+    EXPECT_EQ(verify_all_ranks(options_of(codes)), std::vector<std::string>{});
+  }
+  const Training got = train_case(codes, *world), want = train_case(weights, *world);
+  EXPECT_EQ(got.losses, want.losses);
+  EXPECT_EQ(got.norms, want.norms);
+  EXPECT_TRUE(got.weights == want.weights);
+
+  const auto gathered = [&](const Case& c) {
+    const Program program = compile_step(options_of(c), world->rank());
+    std::int64_t bytes = 0;
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kAllGather || op.tag.method != Method::kData) continue;
+      const std::string& unit = program.units[static_cast<std::size_t>(op.tag.unit)].name;
+      if (std::isdigit(static_cast<unsigned char>(unit.back())) != 0)
+        bytes += program.tensor(op.outputs[0]).bytes();
+    }
+    return bytes;
+  };
+  EXPECT_GT(gathered(codes), 0);
+  EXPECT_EQ(2 * gathered(codes), gathered(weights));
+}
+
 // What the gradient noise scale is made from: each data-parallel rank's first micro-batch, its
 // gradient's squared norm as a rank alone has it.
 class NoiseLayoutTest : public ::testing::TestWithParam<Case> {};
@@ -387,6 +427,26 @@ INSTANTIATE_TEST_SUITE_P(
              .interleave = 2,
              .optimizer = "adafactor",
              .tied = true}),
+    name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GatherFp8Test,
+    ::testing::Values(
+        Case{.ranks = 2}, Case{.ranks = 4, .recompute = kSel},
+        Case{.ranks = 2, .accumulate = 2, .recompute = kFull, .dropout = 0.1, .prefetch = 0},
+        Case{.ranks = 4, .prefetch = 2, .shard_group = 2},
+        Case{.ranks = 4, .bucket = 25000, .moments = "8bit"},
+        Case{.ranks = 4, .tp = 2, .optimizer = "adafactor", .tied = true},
+        Case{.ranks = 4, .tp = 2, .recompute = kFull, .prefetch = 0, .offload = 0.5, .clip = 0},
+        Case{.ranks = 4, .pp = 2, .accumulate = 2},
+        Case{.ranks = 4,
+             .pp = 2,
+             .accumulate = 2,
+             .schedule = "interleaved",
+             .interleave = 2,
+             .recompute = kSel,
+             .prefetch = 2},
+        Case{.ranks = 8, .tp = 2, .pp = 2, .accumulate = 2, .recompute = kFull, .whole_below = 0}),
     name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(

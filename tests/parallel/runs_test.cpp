@@ -53,6 +53,33 @@ TEST(Runs, ACheckpointContinuesUnderAnotherLayout) {
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 }
 
+// Codes gathered instead of weights: the same training and validation to the bit, and checkpoints
+// know nothing of it.
+TEST(Runs, GatheringCodesIsLeftAndTakenUpAtACheckpoint) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& to, const std::string& set) {
+    const Outcome outcome =
+        quintet("launch -n 2 --threads 1 --" + kSmall +
+                "--micro-batch 4 --precision fp8 --zero 3 --set validate.every=2"
+                " --set validate.sequences=8 --set output.resume=true --set output.folder=" +
+                (folder.path() / to).string() + set);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  };
+  train("weights", " --set train.steps=6");
+  train("both", " --set train.steps=2 --set parallel.gather_fp8=true");
+  train("both", " --set train.steps=4");
+  train("both", " --set train.steps=6 --set parallel.gather_fp8=true");
+  const auto found = losses(folder.path() / "both");
+  EXPECT_EQ(found.size(), 6U);
+  EXPECT_EQ(found, losses(folder.path() / "weights"));
+  const auto checkpoint = [&](const char* of) {
+    const Path newest = folder.path() / of / "checkpoints" / "step-00000006";
+    return read_file(newest / "model.safetensors").value() +
+           read_file(newest / "optimizer.safetensors").value();
+  };
+  EXPECT_TRUE(checkpoint("both") == checkpoint("weights"));
+}
+
 TEST(Runs, BatchesGrowAlikeUnderLayouts) {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& name, int ranks, const std::string& layout) {

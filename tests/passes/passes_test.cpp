@@ -1,10 +1,14 @@
+#include <cctype>
 #include <map>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
 #include "passes/memory_plan.h"
+#include "passes/rewriter.h"
 #include "program/builder.h"
 #include "program/verifier.h"
 #include "runtime/backend.h"
@@ -234,6 +238,113 @@ TEST(Fp8, OperandsAreRoundedWhereTheyAreMade) {
       for (const auto& [guess, ops] : guesses) EXPECT_EQ(ops, 2);  // one of each micro-batch
     }
   }
+}
+
+// With codes gathered instead of weights, layers travel in half the bytes, at the same places of
+// the program, and from shards that are what they are without; no rank has a layer's weights whole.
+TEST(Fp8, GathersCodesInsteadOfWeights) {
+  for (const std::int32_t tp : {1, 2}) {
+    for (const auto mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      SCOPED_TRACE(fmt::format("tp {}, recompute {}", tp, static_cast<int>(mode)));
+      StepOptions options = fp8_step();
+      options.layout.tp = tp;
+      options.layout.zero = 3;
+      options.layout.whole_below = 0;
+      options.grid = make_grid(3 * tp, options.layout).value();
+      options.recompute = mode;
+      options.accumulate = 2;
+      const Program weights = compile_step(options, tp);
+      options.layout.gather_fp8 = true;
+      EXPECT_TRUE(validate(options).ok());
+      EXPECT_TRUE(verify_all_ranks(options).empty());
+      const Program codes = compile_step(options, tp);
+
+      using Gather = std::tuple<std::int32_t, std::int32_t, Phase, std::int64_t>;
+      const auto gathers = [](const Program& program, DType dtype, bool layers) {
+        std::vector<Gather> found;
+        for (const Op& op : program.ops) {
+          if (op.kind != OpKind::kAllGather || op.tag.method != Method::kData) continue;
+          const Tensor& whole = program.tensor(op.outputs[0]);
+          const std::string& unit = program.units[static_cast<std::size_t>(op.tag.unit)].name;
+          if (whole.dtype != dtype || layers != (std::isdigit(unit.back()) != 0)) continue;
+          found.emplace_back(op.tag.unit, op.tag.micro_batch, op.tag.phase, whole.shape.numel());
+        }
+        return found;
+      };
+      EXPECT_EQ(gathers(codes, DType::kE4M3, true), gathers(weights, DType::kBF16, true));
+      EXPECT_FALSE(gathers(codes, DType::kE4M3, true).empty());
+      EXPECT_TRUE(gathers(codes, DType::kBF16, true).empty());
+      EXPECT_EQ(gathers(codes, DType::kBF16, false), gathers(weights, DType::kBF16, false));
+
+      ASSERT_EQ(codes.shards.size(), weights.shards.size());
+      for (std::size_t s = 0; s < codes.shards.size(); ++s)
+        EXPECT_EQ(codes.shards[s].size, weights.shards[s].size);
+
+      // Units are found of parts, once a step; codes are made of parts, or turned.
+      std::set<TensorId> found;
+      for (const Op& op : codes.ops) {
+        if (op.kind != OpKind::kQuantizeWeights) continue;
+        for (int m = 0; m < quantize_weights::count(op); ++m) {
+          const OpView v{codes, op};
+          const Tensor& x = v.in(quantize_weights::in(m, quantize_weights::kX));
+          EXPECT_EQ(x.dtype, op.tag.phase == Phase::kBackward && x.shape.rank() == 2
+                                 ? DType::kE4M3
+                                 : DType::kBF16);
+          EXPECT_EQ(x.shape.rank() == 1, x.storage == Storage::kParameter);
+          if (op.tag.phase != Phase::kSetup) continue;
+          EXPECT_TRUE(found
+                          .insert(op.outputs[static_cast<std::size_t>(
+                              quantize_weights::out(m, quantize::kUnit))])
+                          .second);
+        }
+      }
+      EXPECT_FALSE(found.empty());
+    }
+  }
+}
+
+TEST(Fp8, CodesAreGatheredInStageThreeOfFp8Only) {
+  StepOptions options = fp8_step();
+  options.layout.gather_fp8 = true;
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    options.layout.zero = zero;
+    EXPECT_EQ(validate(options).ok(), zero == 3);
+  }
+  // A rank alone gathers nothing.
+  const Program alone = compile_step(options);
+  options.layout.gather_fp8 = false;
+  EXPECT_EQ(alone.ops.size(), compile_step(options).ops.size());
+  options.layout.gather_fp8 = true;
+  options.options.fp8 = false;
+  const Status refused = validate(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("\"bf16\" and 3"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST(Rewriter, WaitsOutliveARemovedOp) {
+  Program program;
+  const auto add = [&](Stream stream, std::vector<OpId> waits) {
+    Op op;
+    op.kind = OpKind::kZero;
+    op.stream = stream;
+    op.waits = std::move(waits);
+    program.ops.push_back(std::move(op));
+  };
+  add(Stream::kCompute, {});
+  add(Stream::kDataComm, {0});
+  add(Stream::kCompute, {});
+  add(Stream::kDataComm, {});
+  add(Stream::kCompute, {3});
+  add(Stream::kDataComm, {4});
+  add(Stream::kCompute, {});
+  Rewriter rewriter(program);
+  rewriter.remove(0);
+  rewriter.remove(4);
+  rewriter.apply();
+  const std::vector<std::vector<OpId>> expected = {{}, {}, {}, {1}, {2}};
+  ASSERT_EQ(program.ops.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(program.ops[i].waits, expected[i]);
 }
 
 // Splitting a batch into micro-batches changes nothing but the order of sums.

@@ -1,7 +1,8 @@
 // The feed-forward's non-linearity. Gated: h = [..., 2f] holds both products, y = f(h[:f]) * h[f:].
 //
-// Instead of the result, y or dh, and its largest magnitude, either op can leave what quantize would
-// make of them, to the same bits: then the result itself is never in memory (quantize.h, AtSource).
+// Instead of the result, y or dh, and its largest magnitude, either op can leave what quantize
+// would make of them, to the same bits: then the result itself is never in memory (quantize.h,
+// AtSource).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Eight-bit codes of a matrix (program/ops/quantize.h): of quantize, and of ops that leave the codes
-// of their results instead of these.
+// Eight-bit codes of a matrix (program/ops/quantize.h): of quantize, and of ops that leave the
+// codes of their results instead of these.
 #pragma once
 
 #include <type_traits>
@@ -51,7 +51,8 @@ void leave_codes_or_largest(const OpContext& op) {
   const quantize::AtSource& slots = *quantize::at_source(op.op.kind);
   if (quantize::elements_rounded(op) == 0) return leave_largest<T>(op, slots.result, slots.largest);
   const bool turned_only = !op.has_out(slots.codes);
-  const Tensor& codes = op.out(slots.codes + (turned_only ? quantize::kTransposed : quantize::kCodes));
+  const Tensor& codes =
+      op.out(slots.codes + (turned_only ? quantize::kTransposed : quantize::kCodes));
   const Shape shape = turned_only ? Shape{codes.shape.cols(), codes.shape.rows()} : codes.shape;
   const T* result = result_of<T>(op);
   with_fp8_type(codes.dtype, [&]<class F>(F) {

@@ -1,8 +1,7 @@
-#include "runtime/cuda/activation_codes.h"
-
 #include <array>
 
 #include "program/ops/activation.h"
+#include "runtime/cuda/activation_codes.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/codes_tile.cuh"
 #include "runtime/cuda/largest.cuh"

@@ -62,7 +62,6 @@ __device__ __forceinline__ int turned_at(int col, int four) {
   return col * kTurnedStride + (four + 2 * (col / 32)) % (kTileRows / 4);
 }
 
-
 // A thread's place in a tile: eight columns from `eight` on, and of each half of the tile four rows
 // from 4 (four + 16 half) on.
 struct TilePlace {

@@ -53,12 +53,12 @@ Sorted sort(const OpContext& op, Sorted from, Sorted to, int count, int bits, st
             std::int64_t scratch_bytes) {
   cub::DoubleBuffer<std::int32_t> keys(from.keys, to.keys), tokens(from.tokens, to.tokens);
   std::size_t bytes = 0;
-  QT_CUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, tokens, count, 0, bits,
-                                          op.stream()));
+  QT_CUDA(
+      cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, tokens, count, 0, bits, op.stream()));
   QT_CHECK(bytes <= static_cast<std::size_t>(scratch_bytes),
            "sorting {} tokens takes {} bytes, {} were planned", count, bytes, scratch_bytes);
-  QT_CUDA(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, tokens, count, 0, bits,
-                                          op.stream()));
+  QT_CUDA(
+      cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, tokens, count, 0, bits, op.stream()));
   return {keys.Current(), tokens.Current()};
 }
 

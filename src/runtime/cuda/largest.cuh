@@ -11,7 +11,8 @@ namespace quintet::cuda {
 // Each thread shows what it stores, all threads of a warp together say at the end what was largest.
 class Largest {
  public:
-  explicit __host__ __device__ Largest(std::uint32_t* slots) : slots_(slots) {}  // null: nobody asks
+  explicit __host__ __device__ Largest(std::uint32_t* slots)
+      : slots_(slots) {}  // null: nobody asks
 
   template <int N>
   __device__ __forceinline__ void see(const Pack<dbf16, N>& pack) {

@@ -212,7 +212,8 @@ __global__ void __launch_bounds__(kTileThreads)
       auto* codes = reinterpret_cast<uint2*>(m.codes);
       const std::int64_t packs = m.rows * m.cols / 8, end = (part + 1) * kLookedPacks;
       const float scale = fp8_scale(unit);
-      for (std::int64_t i = part * kLookedPacks + threadIdx.x; i < min(end, packs); i += kTileThreads) {
+      for (std::int64_t i = part * kLookedPacks + threadIdx.x; i < min(end, packs);
+           i += kTileThreads) {
         const uint4 v = x[i];
         codes[i] = uint2{codes_of<F>(v.x, v.y, scale), codes_of<F>(v.z, v.w, scale)};
       }
@@ -276,8 +277,9 @@ void quantize(const OpContext& op) {
                    op.out_data<std::uint8_t>(quantize::kTransposed), rows, cols, cols},
                   op.in_data<dbf16>(quantize::kX)};
   with_fp8_type(op.attrs<QuantizeAttrs>().format, [&]<class F>(F) {
-    quantize_kernel<F><<<grid_of_tiles(m.tiles(), op.device().multiprocessors), kTileThreads, 0,
-                         op.stream()>>>(m, largest, known, op.out_data<float>(quantize::kUnit));
+    quantize_kernel<F>
+        <<<grid_of_tiles(m.tiles(), op.device().multiprocessors), kTileThreads, 0, op.stream()>>>(
+            m, largest, known, op.out_data<float>(quantize::kUnit));
     QT_LAUNCHED();
   });
 }
@@ -314,9 +316,8 @@ void quantize_weights(const OpContext& op) {
             <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0,
                op.stream()>>>(work, nullptr);
       } else if (known) {
-        quantize_weights_kernel<F, true>
-            <<<grid_of_tiles(work.pieces, op.device().multiprocessors), kTileThreads, 0,
-               op.stream()>>>(work, nullptr);
+        quantize_weights_kernel<F, true><<<grid_of_tiles(work.pieces, op.device().multiprocessors),
+                                           kTileThreads, 0, op.stream()>>>(work, nullptr);
       } else {
         // No more than a device could run at once: each goes on until nothing is left to take.
         const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(

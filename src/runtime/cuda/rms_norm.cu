@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kThreads<G>)
   out.largest.say();
 }
 
-// The second launch: turns the codes; or makes them if they are only wanted turned, or if their unit
-// was not the right one.
+// The second launch: turns the codes; or makes them if they are only wanted turned, or if their
+// unit was not the right one.
 template <class F>
 __global__ void __launch_bounds__(kTileThreads)
     settle_codes_kernel(const dbf16* x, const dbf16* weight, const float* rstd, CodesOut out,

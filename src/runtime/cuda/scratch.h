@@ -83,9 +83,9 @@ struct DeviceScratch {
 }  // namespace embedding_backward
 
 namespace rms_norm_backward {
-// The same on a device, where a block of rows is a block of threads. As many as run at the same time
-// on 132 multiprocessors, by measurement: each leaves a part of the weight's gradient to add up, and
-// one more than fit would run alone.
+// The same on a device, where a block of rows is a block of threads. As many as run at the same
+// time on 132 multiprocessors, by measurement: each leaves a part of the weight's gradient to add
+// up, and one more than fit would run alone.
 inline std::int64_t device_blocks(std::int64_t rows, std::int64_t cols) {
   const std::int64_t most = cols <= 768 ? 264 : cols <= 1024 ? 132 : cols <= 2048 ? 660 : 264;
   return std::clamp<std::int64_t>(rows / 4, 1, most);
