@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "lab/step_bench.h"
+#include "runtime/cpu/blas_kernels.h"
 
 namespace quintet {
 namespace {
@@ -16,8 +17,8 @@ void print(const StepOptions& step, const StepBench& b) {
              : step.options.dtype == DType::kBF16 ? "bf16"
                                                   : "fp32",
              device ? "on the GPU"
-                    : fmt::format("{} thread{}", step.target.threads,
-                                  step.target.threads == 1 ? "" : "s"));
+                    : fmt::format("{} thread{}, {}", step.target.threads,
+                                  step.target.threads == 1 ? "" : "s", blas_kernels_text()));
   fmt::print("step {:.2f} ms (fastest {:.2f}), {:.0f} tok/s, {}\n", b.seconds * 1e3,
              b.fastest * 1e3, b.tokens / b.seconds, memory_text(b.plan));
   fmt::print(

@@ -95,8 +95,7 @@ static void start_with_better_settings(int argc, char** argv) {
   bool better = false;
   if (::getenv("OMP_WAIT_POLICY") == nullptr && ::getenv("GOMP_SPINCOUNT") == nullptr)
     better = ::setenv("GOMP_SPINCOUNT", "20000", 1) == 0;
-  if (const std::string kernels = quintet::better_blas_kernels(); !kernels.empty())
-    better = ::setenv("OPENBLAS_CORETYPE", kernels.c_str(), 1) == 0 || better;
+  better = quintet::set_better_blas_kernels() || better;
   if (better) ::execv("/proc/self/exe", argv);  // where that fails, the default is what there is
 }
 

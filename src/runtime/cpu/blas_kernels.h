@@ -16,4 +16,11 @@ std::string better_kernels(std::string_view chosen, bool avx2, bool avx512);
 // it was started. Empty where OpenBLAS chose well, or the user did.
 std::string better_blas_kernels();
 
+// What it runs, for people: "Haswell kernels of OpenBLAS, as OPENBLAS_CORETYPE says".
+std::string blas_kernels_text();
+
+// Sets that variable. Returns whether the process should be started again: OpenBLAS read it when it
+// was loaded, before main.
+bool set_better_blas_kernels();
+
 }  // namespace quintet
