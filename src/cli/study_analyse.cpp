@@ -27,6 +27,8 @@ Result<AnalyseInput> load_study(const AnalyseOptions& options,
         std::pair{"--predicted", options.columns.predicted}}) {
     if (!value.empty()) return usage_error("{} is for CSV files; a study knows its own", flag);
   }
+  if (options.columns.more_is_better)
+    return usage_error("--more-is-better is for CSV files; a study knows of its responses");
   QT_ASSIGN(const StudyData study, read_study(options.input));
   const StudyChoice choice{options.columns.response, options.columns.factors,
                            options.columns.numeric, conditions};
@@ -104,6 +106,8 @@ void add_study_analyse(CLI::App& study, Action& action) {
       ->type_name("NAME");
   command->add_option("--predicted", columns.predicted, "CSV column of predicted responses")
       ->type_name("NAME");
+  command->add_flag("--more-is-better", columns.more_is_better,
+                    "of a CSV file's response; rates (per_second, /s, throughput) are known");
   command->add_option("--where", options->where, "rows with this level only; may be repeated")
       ->type_name("NAME=LEVEL");
   command->add_flag("--json", options->json, "print JSON");

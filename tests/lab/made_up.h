@@ -34,7 +34,7 @@ inline Table made_up(const std::vector<Factor>& factors, std::size_t blocks,
                      const std::function<double(const std::vector<std::size_t>&)>& log_response,
                      const std::function<double()>& noise) {
   Table table;
-  table.response = "seconds";
+  table.response = table.time = "seconds";
   table.factors = factors;
   table.blocks = blocks;
   for (std::size_t block = 0; block < blocks; ++block) {
@@ -43,7 +43,8 @@ inline Table made_up(const std::vector<Factor>& factors, std::size_t blocks,
       Observation row;
       row.level = level;
       row.block = block;
-      row.response = std::exp(log_response(level) + 0.05 * static_cast<double>(block) + noise());
+      row.response = row.seconds =
+          std::exp(log_response(level) + 0.05 * static_cast<double>(block) + noise());
       table.rows.push_back(row);
       std::size_t f = 0;
       while (f < level.size() && ++level[f] == factors[f].levels.size()) level[f++] = 0;

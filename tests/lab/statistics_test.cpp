@@ -318,6 +318,97 @@ TEST(Crossovers, ExactDataHaveNoWidthAndAZeroAtALevelIsSeen) {
   EXPECT_FALSE(crossovers[0].crossings[0].first_wins_below);
 }
 
+TEST(Crossovers, RoundingIsNoDifferenceAndTiesAreOneCrossing) {
+  const std::vector<Factor> factors = {factor("method", {"a", "b"}),
+                                       factor("nodes", {"1", "2", "4", "8"}, true)};
+  const auto crossover_of = [&](const std::vector<double>& ratios) {  // of b over a
+    const Table table = made_up(
+        factors, 2,
+        [&](const std::vector<std::size_t>& level) {
+          return 0.3 * static_cast<double>(level[1]) +
+                 (level[0] == 1 ? std::log(ratios[level[1]]) : 0);
+        },
+        [] { return 0.0; });
+    auto found = crossovers_of(table, fit_model(table));
+    EXPECT_EQ(found.size(), 1u);
+    return std::pair(found[0], describe(table, found[0]));
+  };
+  const auto [none, text] = crossover_of({1 + 1e-15, 1 - 1e-15, 1, 1 + 4e-16});
+  EXPECT_TRUE(none.crossings.empty());
+  EXPECT_TRUE(none.the_same());
+  EXPECT_NE(text.find("no difference anywhere"), std::string::npos) << text;
+
+  const Crossover one = crossover_of({2, 1, 1, 0.5}).first;
+  ASSERT_EQ(one.crossings.size(), 1u);
+  EXPECT_GE(one.crossings[0].at, 2);
+  EXPECT_LE(one.crossings[0].at, 4);
+  EXPECT_NEAR(one.crossings[0].low, 2, 1e-6);
+  EXPECT_NEAR(one.crossings[0].high, 4, 1e-6);
+  EXPECT_TRUE(one.crossings[0].first_wins_below);
+
+  const auto [touching, words] = crossover_of({1, 1.5, 1, 2});
+  EXPECT_TRUE(touching.crossings.empty());
+  EXPECT_TRUE(touching.first_wins()) << words;
+  EXPECT_TRUE(crossover_of({1, 1, 0.5, 0.5}).first.crossings.empty());
+}
+
+// Three factors act together, the table has holes, and repeats hardly vary: what is missed gets
+// into the effect of a factor that does nothing.
+TEST(Effects, WhatPairsMissIsNotTakenForAnEffectInATableWithHoles) {
+  const std::vector<Factor> factors = {factor("z", {"0", "1", "2"}), factor("n", {"1", "2", "4"}),
+                                       factor("p", {"1", "2"}), factor("b", {"1", "2", "3"})};
+  int beyond_chance = 0, tables = 0, complete = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    NormalNumbers normal(seed);
+    std::vector<double> together(18);
+    for (double& value : together) value = 0.1 * normal.next();
+    Table table = made_up(
+        factors, 2,
+        [&](const std::vector<std::size_t>& level) {
+          return 0.5 * static_cast<double>(level[0]) + 0.3 * static_cast<double>(level[1]) +
+                 together[level[0] * 6 + level[1] * 2 + level[2]];
+        },
+        [&] { return 0.005 * normal.next(); });
+    const LinearModel whole = fit_model(table);
+    complete += whole.missed().freedom == 0;  // there it gets into nothing
+    std::vector<bool> kept(54);
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = normal.next() < 0.43;  // two thirds
+    std::erase_if(table.rows, [&](const Observation& row) {
+      return !kept[((row.level[0] * 3 + row.level[1]) * 2 + row.level[2]) * 3 + row.level[3]];
+    });
+    const LinearModel model = fit_model(table);
+    const Effects effects = effects_of(table, model);
+    if (model.missed().freedom <= 0) continue;
+    ++tables;
+    beyond_chance += std::any_of(
+        effects.main.begin(), effects.main.end(),
+        [](const MainEffect& effect) { return effect.factor == 3 && effect.estimate.survives(); });
+  }
+  EXPECT_EQ(complete, 40);
+  EXPECT_GE(tables, 35);
+  EXPECT_LE(beyond_chance, 4);
+}
+
+// The same levels with something else set are not the same run repeated.
+TEST(Effects, RowsThatDifferInOtherFactorsAreNoRepetitions) {
+  const std::vector<Factor> factors = {factor("zero", {"0", "3"}), factor("tp", {"1", "2", "4"})};
+  Table table = made_up(
+      factors, 3,
+      [](const std::vector<std::size_t>& level) {
+        return 0.1 * static_cast<double>(level[0]) + static_cast<double>(level[1]);
+      },
+      [normal = NormalNumbers(8)]() mutable { return 0.01 * normal.next(); });
+  table.factors.pop_back();
+  for (Observation& row : table.rows) {
+    row.setting = row.level[1];
+    row.level.pop_back();
+  }
+  const Effects effects = effects_of(table, fit_model(table));
+  EXPECT_NEAR(effects.noise.spread, 1.01, 0.005);
+  EXPECT_GT(effects.noise.missed.variance, 0.1);
+  EXPECT_FALSE(effects.main.at(0).estimate.survives());
+}
+
 TEST(Effects, WithoutRepeatsAndWithoutRoomThereAreNoIntervals) {
   const std::vector<Factor> factors = {factor("a", {"0", "1"}), factor("b", {"0", "1"})};
   const auto log_response = [](const std::vector<std::size_t>& level) {

@@ -207,11 +207,6 @@ Result<std::vector<std::size_t>> chosen_factors(const StudyData& study, const St
   return chosen;
 }
 
-bool same_level(const std::string& a, const std::string& b) {
-  const auto value = numeric_value(a);
-  return a == b || (value && value == numeric_value(b));
-}
-
 }  // namespace
 
 std::string StudyData::text(const std::string& key) const {
@@ -247,23 +242,27 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
     }
     measured.factors.push_back(std::move(made).value());
   }
-  std::vector<std::pair<std::size_t, std::string>> conditions;
+  measured.more_is_better = is_rate(measured.response);
+  measured.time = "step_seconds";
+  std::vector<bool> meets(study.runs.size(), true);
   for (const Condition& condition : choice.conditions) {
     StudyChoice one;
     one.factors = {condition.name};
     QT_ASSIGN(const auto place, chosen_factors(study, one, origin));
-    conditions.emplace_back(place[0], condition.level);
+    std::vector<std::string> settings;
+    for (const StudyRun& run : study.runs) settings.push_back(run.settings[place[0]]);
+    const std::vector<bool> meant = levels_meant(settings, condition.level);
+    for (std::size_t r = 0; r < meets.size(); ++r) meets[r] = meets[r] && meant[r];
   }
   Table& simulated = tables.simulated = measured;
   std::map<std::int64_t, std::size_t> blocks;
-  for (const StudyRun& run : study.runs) {
-    if (run.status != "done") continue;
-    if (std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
-          return !same_level(run.settings[condition.first], condition.second);
-        })) {
-      continue;
-    }
+  std::map<std::vector<std::string>, std::size_t> settings;
+  for (std::size_t r = 0; r < study.runs.size(); ++r) {
+    const StudyRun& run = study.runs[r];
+    if (run.status != "done" || !meets[r]) continue;
     Observation row;
+    row.setting = settings.try_emplace(run.settings, settings.size()).first->second;
+    row.seconds = run.step_seconds > 0 ? run.step_seconds : kUnknown;
     QT_ASSIGN(row.response, response_of(run, measured.response));
     if (!(row.response > 0)) {
       tables.notes.push_back(

@@ -134,6 +134,8 @@ void add_method(const StudyData& study, const StudyTables& tables, const Analysi
                     "deviation, {:.0f} degrees of "
                     "freedom); two single runs must differ by x {:.3f} to be told apart.",
                     100 * (noise.spread - 1), noise.repeats.freedom, noise.resolution));
+    if (const std::string intervals = intervals_text(noise); !intervals.empty())
+      items.push_back("Beyond that, " + intervals + ".");
   } else {
     items.push_back("Noise floor: no run was repeated" +
                     std::string(noise.noise.freedom > 0

@@ -47,6 +47,8 @@ std::string format_response(const std::string& response, double value);
 std::string format_estimate(const Estimate& estimate);
 // A value of a numeric factor between levels, written the way the levels are.
 std::string format_between(const Factor& factor, double value);
+// What intervals rest on where it is not the repetitions: a sentence, or nothing.
+std::string intervals_text(const NoiseFloor& floor);
 // "zero 2 and zero 3 along bandwidth: ...".
 std::string describe(const Table& table, const Crossover& crossover);
 

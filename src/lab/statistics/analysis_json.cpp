@@ -69,6 +69,8 @@ Json to_json(const Effects& effects, const Table& table) {
   json["noise"] = {{"from", name_of(effects.noise.noise.from)},
                    {"variance", number(effects.noise.noise.variance)},
                    {"freedom", number(effects.noise.noise.freedom)},
+                   {"missed_variance", number(effects.noise.missed.variance)},
+                   {"missed_freedom", number(effects.noise.missed.freedom)},
                    {"spread", number(effects.noise.spread)},
                    {"resolution", number(effects.noise.resolution)},
                    {"block_spread", number(effects.noise.block_spread)}};
@@ -110,7 +112,7 @@ Json to_json(const Prediction& prediction, const Table& table) {
                {"mean_error", number(prediction.mean_error)},
                {"mean_absolute_error", number(prediction.mean_absolute_error)},
                {"worst_error", number(prediction.cells[prediction.worst].error())},
-               {"predicted_too_slow", prediction.too_slow},
+               {"predicted_too_much", prediction.too_much},
                {"spearman", number(prediction.spearman)},
                {"kendall", number(prediction.kendall)},
                {"mean_regret", number(prediction.mean_regret)},

@@ -105,30 +105,28 @@ std::string noise_text(const NoiseFloor& floor) {
     text += fmt::format("\n  slowest block over fastest: x {:.3f} (taken out of all effects)",
                         floor.block_spread);
   }
-  if (floor.noise.from == Noise::From::kResiduals && floor.repeats.freedom > 0) {
-    text += fmt::format(
-        "\n  repeats are few: intervals rest on what the model leaves over ({:.2f} %, {:.0f} "
-        "degrees "
-        "of freedom)",
-        100 * std::expm1(std::sqrt(floor.noise.variance)), floor.noise.freedom);
-  }
+  if (const std::string intervals = intervals_text(floor); !intervals.empty())
+    text += "\n  " + intervals;
   return text + "\n";
 }
 
 std::string tradeoff_text(const Analysis& analysis) {
-  std::string text = "\nTime against memory: layouts on the front\n";
-  const auto layout = part_factors(analysis.table).second;
+  const Table& table = analysis.table;
+  std::string text = fmt::format("\n{} against memory: layouts on the front\n",
+                                 is_time(table.time) ? "Time" : table.time);
+  const auto layout = part_factors(table).second;
   std::vector<std::vector<std::string>> rows;
   for (const Tradeoff& one : analysis.tradeoffs) {
     for (const TradeoffPoint& point : one.points) {
       if (point.beaten_by) continue;
       const Cell& cell = analysis.cells[point.cell];
-      rows.push_back({one.environment, analysis.table.describe(cell.level, layout),
-                      format_response(analysis.table.response, cell.response),
+      rows.push_back({one.environment, table.describe(cell.level, layout),
+                      table.time == table.response ? format_response(table.response, cell.response)
+                                                   : format_response(table.time, cell.seconds),
                       human_bytes(cell.memory_bytes)});
     }
   }
-  rows.insert(rows.begin(), std::vector<std::string>{"where", "layout", "response", "memory"});
+  rows.insert(rows.begin(), std::vector<std::string>{"where", "layout", table.time, "memory"});
   text += table_text(rows);
   if (analysis.dominated.empty()) return text;
   text +=
@@ -164,12 +162,12 @@ std::string prediction_text(const Analysis& analysis) {
   const PredictedCell& worst = prediction.cells[prediction.worst];
   std::string text = fmt::format(
       "\nPredictions against measurements, {} settings\n"
-      "  error {:+.1f} % on average, {:.1f} % without sign, worst {:+.1f} % ({}); too slow in {} "
+      "  error {:+.1f} % on average, {:.1f} % without sign, worst {:+.1f} % ({}); too much in {} "
       "of "
       "{}\n  rank correlation {:.3f} (Spearman), {:.3f} (Kendall)\n",
       prediction.cells.size(), 100 * prediction.mean_error, 100 * prediction.mean_absolute_error,
       100 * worst.error(), analysis.compared.describe(worst.level, analysis.compared.all_factors()),
-      prediction.too_slow, prediction.cells.size(), prediction.spearman, prediction.kendall);
+      prediction.too_much, prediction.cells.size(), prediction.spearman, prediction.kendall);
   for (const Regret& regret : prediction.regrets) {
     text += fmt::format("  {}{}regret {:.1f} %: {} was predicted best of {}, {} was\n",
                         regret.environment, regret.environment.empty() ? "" : ": ",
@@ -179,6 +177,23 @@ std::string prediction_text(const Analysis& analysis) {
 }
 
 }  // namespace
+
+std::string intervals_text(const NoiseFloor& floor) {
+  if (floor.repeats.freedom <= 0) return "";
+  const auto percents = [](const Noise& noise) {
+    return fmt::format("{:.2f} %, {:.0f} degrees of freedom",
+                       100 * std::expm1(std::sqrt(noise.variance)), noise.freedom);
+  };
+  if (floor.missed.freedom > 0) {
+    return fmt::format(
+        "settings stray from what pairs of factors tell by more than repeats vary ({}); the table "
+        "is not complete, so some of it gets into effects, whose intervals are the wider",
+        percents(floor.missed));
+  }
+  if (floor.noise.from == Noise::From::kRepeats) return "";
+  return fmt::format("repeats are few: intervals rest on what the model leaves over ({})",
+                     percents(floor.noise));
+}
 
 std::string format_response(const std::string& response, double value) {
   if (response.find("tokens_per_second") != std::string::npos) return human_count(value) + "/s";
@@ -223,6 +238,7 @@ std::string describe(const Table& table, const Crossover& crossover) {
   const std::string &first = factor.levels[crossover.first],
                     &second = factor.levels[crossover.second];
   std::string text = fmt::format("{} {} and {} along {}: ", factor.name, first, second, along.name);
+  if (crossover.the_same()) return text + "none: no difference anywhere";
   if (crossover.crossings.empty()) {
     double least = crossover.ratios.front().factor, most = least;
     for (const Estimate& ratio : crossover.ratios) {

@@ -9,17 +9,29 @@
 namespace quintet {
 namespace {
 
-bool is_time(const std::string& response) {
-  return response.find("second") != std::string::npos &&
-         response.find("per_second") == std::string::npos;
+struct Words {
+  explicit Words(const Table& table)
+      : time(is_time(table.response)),
+        rate(is_rate(table.response)),
+        more_is_better(table.more_is_better) {}
+  bool time, rate, more_is_better;
+  const char* best() const {
+    return time || rate ? "fastest" : more_is_better ? "largest" : "smallest";
+  }
+  // What is said of the smaller response.
+  const char* less() const { return time ? "faster" : rate ? "slower" : "smaller"; }
+};
+
+// Of two cells, whether the first is the better.
+bool is_better(const Table& table, const Cell& a, const Cell& b) {
+  return table.more_is_better ? a.response > b.response : a.response < b.response;
 }
 
-struct Words {
-  explicit Words(const std::string& response) : time(is_time(response)) {}
-  bool time;
-  const char* least() const { return time ? "fastest" : "smallest"; }
-  const char* less() const { return time ? "faster" : "smaller"; }
-};
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
 
 std::string mean_text(const Analysis& analysis, std::size_t cell) {
   const Estimate& mean = analysis.cell_means[cell];
@@ -31,25 +43,26 @@ std::string mean_text(const Analysis& analysis, std::size_t cell) {
 
 std::string best_sentence(const Analysis& analysis) {
   const Table& table = analysis.table;
-  const Words words(table.response);
+  const Words words(table);
   const auto [environment, layout] = part_factors(table);
   const auto& cells = analysis.cells;
   if (layout.empty() || environment.empty()) {
-    const auto [least, most] =
+    const auto [best, worst] =
         std::minmax_element(cells.begin(), cells.end(),
-                            [](const Cell& a, const Cell& b) { return a.response < b.response; });
+                            [&](const Cell& a, const Cell& b) { return is_better(table, a, b); });
     const auto all = table.all_factors();
-    return fmt::format("Of {} settings the {} is {} at {}; {} takes x {:.2f} of that.",
-                       cells.size(), words.least(), table.describe(least->level, all),
-                       mean_text(analysis, static_cast<std::size_t>(least - cells.begin())),
-                       table.describe(most->level, all), most->response / least->response);
+    return fmt::format("Of {} settings the {} is {} at {}; {} {} x {:.2f} of that.", cells.size(),
+                       words.best(), table.describe(best->level, all),
+                       mean_text(analysis, static_cast<std::size_t>(best - cells.begin())),
+                       table.describe(worst->level, all), words.more_is_better ? "has" : "takes",
+                       worst->response / best->response);
   }
   std::map<std::string, std::size_t> best;  // by environment: its cell
   std::map<std::string, std::size_t> layouts;
   for (std::size_t c = 0; c < cells.size(); ++c) {
     ++layouts[table.describe(cells[c].level, layout)];
     const auto [place, fresh] = best.try_emplace(table.describe(cells[c].level, environment), c);
-    if (!fresh && cells[c].response < cells[place->second].response) place->second = c;
+    if (!fresh && is_better(table, cells[c], cells[place->second])) place->second = c;
   }
   struct Winner {
     std::string layout;
@@ -69,7 +82,7 @@ std::string best_sentence(const Analysis& analysis) {
   for (std::size_t i = 0; i < winners.size() && i < 2; ++i) {
     const Winner& winner = winners[i];
     text += fmt::format("{}{} is the {} in {} of {} environments, e.g. {} at {}",
-                        i == 0 ? "" : "; ", winner.layout, words.least(), winner.wins, best.size(),
+                        i == 0 ? "" : "; ", winner.layout, words.best(), winner.wins, best.size(),
                         mean_text(analysis, winner.example),
                         table.describe(cells[winner.example].level, environment));
   }
@@ -101,6 +114,15 @@ std::string effects_sentence(const Analysis& analysis) {
                           factor.levels[effect->level]);
     }
     parts.push_back(std::move(text));
+  }
+  const auto& shares = analysis.effects.shares;
+  const auto shared = std::find_if(shares.begin(), shares.end(),
+                                   [](const Share& share) { return share.name == kShared; });
+  if (shared != shares.end() && shared->share > 0.1 && shared->freedom > 0) {
+    parts.push_back(
+        fmt::format("{:.0f} % belongs to factors together, some of which changed only "
+                    "together and cannot be told apart",
+                    100 * shared->share));
   }
   return parts.empty() ? "" : "What matters: " + join(parts, "; ") + ".";
 }
@@ -135,7 +157,7 @@ std::string interaction_sentence(const Analysis& analysis) {
 
 std::string crossover_sentence(const Analysis& analysis) {
   const Table& table = analysis.table;
-  const Words words(table.response);
+  const Words words(table);
   std::vector<std::string> parts;
   std::size_t certain = 0;
   for (const Crossover& crossover : analysis.crossovers) {
@@ -166,29 +188,29 @@ std::string crossover_sentence(const Analysis& analysis) {
 }
 
 std::string scaling_sentence(const Analysis& analysis) {
-  // The last point of each setting; the line of the breakdown that takes most, over all of them.
+  // Settings that ran on the most nodes, and of these as many as began at the same count; and the
+  // line of the breakdown that takes most, over all of them.
+  double from = 0, to = 0;
+  for (const Scaling& scaling : analysis.scalings) to = std::max(to, scaling.points.back().nodes);
+  std::map<double, std::size_t> begun;
+  for (const Scaling& scaling : analysis.scalings) {
+    const double first = scaling.points.front().nodes;
+    if (scaling.points.back().nodes == to && ++begun[first] > begun[from]) from = first;
+  }
   std::vector<double> efficiencies;
   std::map<std::string, double> lost;
-  double from = 0, to = 0;
   for (const Scaling& scaling : analysis.scalings) {
     const ScalingPoint& last = scaling.points.back();
-    if (last.nodes > to) {
-      efficiencies.clear();
-      lost.clear();
-      to = last.nodes;
-      from = scaling.points.front().nodes;
-    }
-    if (last.nodes < to) continue;
+    if (scaling.points.front().nodes != from || last.nodes != to) continue;
     efficiencies.push_back(last.efficiency);
     for (const auto& [name, share] : last.lost_to) lost[name] += share;
   }
   if (efficiencies.empty()) return "";
-  std::sort(efficiencies.begin(), efficiencies.end());
+  const auto [least, most_left] = std::minmax_element(efficiencies.begin(), efficiencies.end());
   std::string text = fmt::format(
       "From {:g} to {:g} nodes {:.0f} % of the speed of each node is left "
       "(median of {} settings; {:.0f} % to {:.0f} %)",
-      from, to, 100 * efficiencies[efficiencies.size() / 2], efficiencies.size(),
-      100 * efficiencies.front(), 100 * efficiencies.back());
+      from, to, 100 * median(efficiencies), efficiencies.size(), 100 * *least, 100 * *most_left);
   const auto most = std::max_element(
       lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most != lost.end() && most->second > 0) {
@@ -201,9 +223,10 @@ std::string dominated_sentence(const Analysis& analysis) {
   if (analysis.dominated.empty()) return "";
   const DominatedLayout& first = analysis.dominated.front();
   return fmt::format(
-      "{} layout{} beaten, by their means, in both time and memory wherever {} ran, {} by {} for "
+      "{} layout{} beaten, by their means, in both {} and memory wherever {} ran, {} by {} for "
       "one.",
       analysis.dominated.size(), analysis.dominated.size() == 1 ? " is" : "s are",
+      is_time(analysis.table.time) ? "time" : analysis.table.time,
       analysis.dominated.size() == 1 ? "it" : "they", first.layout, first.by);
 }
 

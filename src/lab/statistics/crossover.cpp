@@ -1,6 +1,7 @@
 #include "lab/statistics/crossover.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lab/statistics/distributions.h"
 
@@ -45,7 +46,8 @@ class Difference {
   bool may_be_zero(std::size_t s, double x, bool curved, double limit) const {
     const Eigen::VectorXd w = weights(s, x, curved);
     const double value = w.dot(values_);
-    return value * value <= limit * limit * std::max(w.dot(covariance_ * w), 0.0);
+    return std::abs(value) <= kSame ||
+           value * value <= limit * limit * std::max(w.dot(covariance_ * w), 0.0);
   }
 
   // Its value and half the width of its band.
@@ -103,19 +105,26 @@ class Difference {
   Eigen::MatrixXd covariance_;
 };
 
-Crossing crossing_in(const Difference& difference, std::size_t s, double limit) {
-  const bool can_curve = difference.size() > 2;
+// Between level `below` and level `above`, where the signs differ; at the levels in between, if
+// there are any, there is no difference.
+Crossing crossing_between(const Difference& difference, std::size_t below, std::size_t above,
+                          double limit) {
+  const bool can_curve = difference.size() > 2, ties = above - below > 1;
   Crossing crossing;
-  crossing.at = difference.root(s, can_curve);
+  crossing.at = ties ? (difference.x(below + 1) + difference.x(above - 1)) / 2
+                     : difference.root(below, can_curve);
   crossing.low = crossing.high = crossing.at;
-  crossing.first_wins_below = difference.at_level(s + 1) < 0;
+  crossing.first_wins_below = difference.at_level(above) < 0;
   for (const bool curved : {false, true}) {
     if (curved && !can_curve) continue;
-    const double root = difference.root(s, curved);
-    double edge = root;
-    if (!difference.ruled_out_from(s, root, curved, limit, false, edge)) crossing.open_low = true;
+    const double root = ties ? crossing.at : difference.root(below, curved);
+    double edge = ties ? difference.x(below + 1) : root;
+    if (!difference.ruled_out_from(below, edge, curved, limit, false, edge))
+      crossing.open_low = true;
     crossing.low = std::min(crossing.low, edge);
-    if (!difference.ruled_out_from(s, root, curved, limit, true, edge)) crossing.open_high = true;
+    edge = ties ? difference.x(above - 1) : root;
+    if (!difference.ruled_out_from(above - 1, edge, curved, limit, true, edge))
+      crossing.open_high = true;
     crossing.high = std::max(crossing.high, edge);
   }
   return crossing;
@@ -175,6 +184,19 @@ std::vector<Comparison> comparisons(const Table& table, const LinearModel& model
 
 }  // namespace
 
+bool Crossover::the_same() const {
+  return std::all_of(ratios.begin(), ratios.end(), [](const Estimate& ratio) {
+    return std::abs(std::log(ratio.factor)) <= kSame;
+  });
+}
+
+bool Crossover::first_wins() const {
+  const auto differs = std::find_if(ratios.begin(), ratios.end(), [](const Estimate& ratio) {
+    return std::abs(std::log(ratio.factor)) > kSame;
+  });
+  return differs != ratios.end() && differs->factor > 1;
+}
+
 bool Crossover::clear_throughout() const {
   return std::all_of(ratios.begin(), ratios.end(), [](const Estimate& ratio) {
     return ratio.has_interval() && (ratio.low > 1 || ratio.high < 1);
@@ -192,8 +214,6 @@ std::vector<Crossover> crossovers_of(const Table& table, const LinearModel& mode
     contrasts.insert(contrasts.end(), one.contrasts.begin(), one.contrasts.end());
   }
   const auto limits = model.bootstrap_limits(contrasts, kCrossoverSeed);
-  const Noise& noise = model.noise();
-  const double student = noise.freedom > 0 ? student_limit(0.95, noise.freedom) : 0;
   std::vector<Crossover> found;
   std::size_t next = 0;
   for (Comparison& one : all) {
@@ -203,23 +223,33 @@ std::vector<Crossover> crossovers_of(const Table& table, const LinearModel& mode
     std::vector<double> x;
     Eigen::VectorXd values(static_cast<Eigen::Index>(count));
     Eigen::MatrixXd covariance(count, count);
+    std::vector<Eigen::VectorXd> spread;
+    double student = 0;
+    for (const Eigen::VectorXd& contrast : one.contrasts) {
+      spread.push_back(model.spread(contrast));
+      const double freedom = model.uncertainty(contrast).freedom;
+      if (freedom > 0) student = std::max(student, student_limit(0.95, freedom));
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const double value = along.values[crossover.along_levels[i]];
       x.push_back(along.logarithmic ? std::log(value) : value);
-      values(static_cast<Eigen::Index>(i)) = model.estimate(one.contrasts[i]);
+      const double estimate = model.estimate(one.contrasts[i]);
+      values(static_cast<Eigen::Index>(i)) = std::abs(estimate) > kSame ? estimate : 0;
       crossover.ratios.push_back(estimate_of(model, one.contrasts[i], limits[next + i]));
       for (std::size_t j = 0; j < count; ++j) {
         covariance(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) =
-            noise.variance * model.covariance(one.contrasts[i], one.contrasts[j]);
+            one.contrasts[i].dot(spread[j]);
       }
     }
     const Difference difference(std::move(x), values, covariance);
-    for (std::size_t s = 0; s + 1 < count; ++s) {
-      const double left = difference.at_level(s), right = difference.at_level(s + 1);
-      const bool through_zero = left == 0 && s > 0 && difference.at_level(s - 1) * right < 0;
-      if (left * right >= 0 && !through_zero) continue;
-      const double limit = std::max({student, limits[next + s], limits[next + s + 1]});
-      Crossing crossing = crossing_in(difference, s, limit);
+    std::size_t last = count;  // the last level at which there is a difference
+    for (std::size_t i = 0; i < count; ++i) {
+      if (difference.at_level(i) == 0) continue;
+      const std::size_t below = std::exchange(last, i);
+      if (below == count || difference.at_level(below) * difference.at_level(i) > 0) continue;
+      double limit = student;
+      for (std::size_t j = below; j <= i; ++j) limit = std::max(limit, limits[next + j]);
+      Crossing crossing = crossing_between(difference, below, i, limit);
       if (along.logarithmic) {
         for (double* value : {&crossing.at, &crossing.low, &crossing.high})
           *value = std::exp(*value);

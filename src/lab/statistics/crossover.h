@@ -36,9 +36,10 @@ struct Crossover {
   std::vector<Crossing> crossings;        // ascending; empty: none in the range
   std::vector<CurvePoint> curve;
 
-  // Without a crossing: which of the two is smaller throughout, and whether beyond noise
-  // everywhere.
-  bool first_wins() const { return !ratios.empty() && ratios.front().factor > 1; }
+  // Without a crossing: whether there is any difference, which of the two is smaller throughout,
+  // and whether beyond noise everywhere.
+  bool the_same() const;
+  bool first_wins() const;
   bool clear_throughout() const;
 };
 

@@ -50,9 +50,9 @@ Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size
                         const std::string& origin) {
   const std::string& field = row.fields[column];
   if (is_missing(field)) return kUnknown;
-  const auto value = numeric_value(field);
+  const auto value = plain_number(field);
   if (!value) {
-    return bad_input("{}:{}: {} is \"{}\", which is not a number", origin, row.line,
+    return bad_input("{}:{}: {} is \"{}\", which is not a plain number", origin, row.line,
                      csv.names[column], field);
   }
   if (!(*value > 0)) {
@@ -66,21 +66,17 @@ Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size
 Result<std::vector<const CsvTable::Row*>> rows_that_meet(const CsvTable& csv,
                                                          const std::vector<Condition>& conditions,
                                                          const std::string& origin) {
-  std::vector<std::size_t> where;
+  std::vector<bool> meets(csv.rows.size(), true);
   for (const Condition& condition : conditions) {
     QT_ASSIGN(const std::size_t column, csv.column(condition.name, origin));
-    where.push_back(column);
+    std::vector<std::string> fields;
+    for (const CsvTable::Row& row : csv.rows) fields.push_back(row.fields[column]);
+    const std::vector<bool> meant = levels_meant(fields, condition.level);
+    for (std::size_t r = 0; r < meets.size(); ++r) meets[r] = meets[r] && meant[r];
   }
   std::vector<const CsvTable::Row*> rows;
-  for (const CsvTable::Row& row : csv.rows) {
-    bool meets = true;
-    for (std::size_t i = 0; i < where.size(); ++i) {
-      const std::string& field = row.fields[where[i]];
-      const auto value = numeric_value(field);
-      meets = meets && (field == conditions[i].level ||
-                        (value && value == numeric_value(conditions[i].level)));
-    }
-    if (meets) rows.push_back(&row);
+  for (std::size_t r = 0; r < meets.size(); ++r) {
+    if (meets[r]) rows.push_back(&csv.rows[r]);
   }
   if (rows.empty()) return bad_input("{}: no row meets the conditions", origin);
   return rows;
@@ -104,7 +100,8 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
   QT_ASSIGN(const auto rows, rows_that_meet(csv, conditions, origin));
   CsvObservations result;
   Table& table = result.table;
-  table.response = choice.response;
+  table.response = table.time = choice.response;
+  table.more_is_better = choice.more_is_better || is_rate(choice.response);
   result.filtered = csv.rows.size() - rows.size();
   for (std::size_t f = 0; f < columns.factors.size(); ++f) {
     std::vector<std::string> levels;
@@ -123,6 +120,7 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
   }
   result.predicted.factors = table.factors;
   result.predicted.response = choice.predicted;
+  result.predicted.more_is_better = table.more_is_better;
   std::map<std::string, std::size_t> blocks;
   for (const CsvTable::Row* row : rows) {
     Observation seen;
@@ -141,6 +139,7 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
       result.without_response.push_back(row->line);
       continue;
     }
+    seen.seconds = table.more_is_better ? 1 / seen.response : seen.response;
     if (columns.block) {
       const std::string& block = row->fields[*columns.block];
       if (is_missing(block)) {

@@ -15,6 +15,7 @@ struct ColumnChoice {
   std::vector<std::string> factors;
   std::vector<std::string> numeric;      // of these: those whose levels have a distance
   std::string block, memory, predicted;  // empty: there is none
+  bool more_is_better = false;           // of the response; rates are known by their names
 };
 
 // "zero=3": rows of another level are left out.

@@ -1,6 +1,7 @@
 #include "lab/statistics/effects.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -48,6 +49,7 @@ NoiseFloor noise_of(const Table& table, const LinearModel& model) {
   NoiseFloor floor;
   floor.noise = model.noise();
   floor.repeats = model.repeats();
+  floor.missed = model.missed();
   const Noise& noise = floor.repeats.freedom > 0 ? floor.repeats : floor.noise;
   if (noise.freedom > 0) {
     const double deviation = std::sqrt(noise.variance);
@@ -70,11 +72,24 @@ NoiseFloor noise_of(const Table& table, const LinearModel& model) {
   return floor;
 }
 
+// What the model has no term for.
+std::string missed_by_pairs(const Table& table) {
+  std::map<std::vector<std::size_t>, std::size_t> settings;
+  for (const Observation& row : table.rows) {
+    if (settings.try_emplace(row.level, row.setting).first->second != row.setting)
+      return "other factors, three or more together";
+  }
+  return "three or more together";
+}
+
 std::vector<Share> shares_of(const Table& table, const LinearModel& model) {
   std::vector<Share> shares, rest;
   const double total = model.total_squares();
   if (!(total > 0)) return shares;
-  const Noise& noise = model.noise();
+  // Terms have to stand out from what gets into them, too.
+  Noise noise = model.noise();
+  if (const Noise& missed = model.missed(); missed.freedom > 0)
+    noise = {missed.from, noise.variance + missed.variance * model.repetitions(), missed.freedom};
   for (const Term& term : model.terms()) {
     const auto [squares, freedom] = model.explained(term);
     Share share{term.factors, "blocks", squares / total, freedom};
@@ -100,11 +115,17 @@ std::vector<Share> shares_of(const Table& table, const LinearModel& model) {
   shares.insert(shares.end(), rest.begin(), rest.end());
   const Noise& repeats = model.repeats();
   const double left = model.residual_squares();
+  Share shared{{}, kShared, 1 - left / total, static_cast<double>(model.rank() - 1)};
+  for (const Share& share : shares) {
+    shared.share -= share.share;
+    shared.freedom -= share.freedom;
+  }
+  if (shared.share > 0.01) shares.push_back(shared);
   if (repeats.freedom > 0) {
     const double pure = repeats.variance * repeats.freedom;
     const double freedom = model.residual_freedom() - repeats.freedom;
     if (freedom > 0) {
-      Share share{{}, "three or more together", std::max(left - pure, 0.0) / total, freedom};
+      Share share{{}, missed_by_pairs(table), std::max(left - pure, 0.0) / total, freedom};
       if (repeats.variance > 0) {
         share.p = fisher_tail((left - pure) / freedom / repeats.variance, freedom, repeats.freedom);
       }
@@ -150,13 +171,13 @@ Estimate estimate_of(const LinearModel& model, const Eigen::VectorXd& contrast,
   result.factor = std::exp(value);
   const Noise& noise = model.noise();
   if (noise.freedom <= 0) return result;
-  const double error =
-      std::sqrt(noise.variance * std::max(model.covariance(contrast, contrast), 0.0));
-  const double limit = std::max(student_limit(0.95, noise.freedom), bootstrap_limit);
+  const auto [variance, freedom] = model.uncertainty(contrast);
+  const double error = std::sqrt(variance);
+  const double limit = std::max(student_limit(0.95, freedom), bootstrap_limit);
   result.low = std::exp(value - limit * error);
   result.high = std::exp(value + limit * error);
-  result.p = error > 0 ? student_two_sided(value / error, noise.freedom)
-                       : (std::abs(value) > 1e-9 ? 0.0 : 1.0);
+  result.p =
+      error > 0 ? student_two_sided(value / error, freedom) : (std::abs(value) > kSame ? 0.0 : 1.0);
   return result;
 }
 

@@ -12,6 +12,9 @@
 
 namespace quintet {
 
+// Differences of logarithms below this are rounding.
+inline constexpr double kSame = 1e-9;
+
 // A factor by which the response is multiplied. Without noise to judge it by, the interval's ends
 // are unknown.
 struct Estimate {
@@ -37,6 +40,10 @@ struct Interaction {
   Estimate estimate;
 };
 
+// What the model explains and no factor or pair alone: in tables with holes they overlap. If it has
+// degrees of freedom of its own, factors changed together and cannot be told apart.
+inline constexpr const char* kShared = "shared by factors";
+
 // A part of the variance of the logarithm: type II sums of squares, as a share of the whole. In
 // balanced designs they add up to one with what is left.
 struct Share {
@@ -51,6 +58,7 @@ struct Share {
 struct NoiseFloor {
   Noise noise;                     // what intervals rest on
   Noise repeats;                   // repetitions of the same setting
+  Noise missed;                    // of settings about the model, where it gets into effects
   double spread = 0;               // one standard deviation, as a factor: 1.02
   double block_spread = kUnknown;  // the largest block over the smallest, as a factor
   // Two single runs must differ by this factor to be told apart in 95 of 100 cases.

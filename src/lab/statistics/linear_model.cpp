@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include <Eigen/Eigenvalues>
 #include <Eigen/QR>
@@ -18,6 +20,8 @@ constexpr int kBootstrapTables = 999;
 constexpr double kEnoughRepeats = 5;
 // Sums of squares below this share of the whole are rounding.
 constexpr double kRounding = 1e-22;
+// Less than this share of an effect's variance is rounding, too.
+constexpr double kNoLeak = 1e-9;
 
 // Of a symmetric positive semidefinite matrix; sets its rank.
 Eigen::MatrixXd pseudo_inverse(const Eigen::MatrixXd& matrix, Eigen::Index& rank) {
@@ -76,7 +80,7 @@ void LinearModel::add_terms(bool pairs) {
 void LinearModel::fit() {
   const auto n = static_cast<Eigen::Index>(table_.rows.size());
   log_response_.resize(n);
-  std::map<std::vector<std::size_t>, std::size_t> places;
+  std::map<std::pair<std::vector<std::size_t>, std::size_t>, std::size_t> places;
   for (const Observation& row : table_.rows) {
     QT_CHECK(row.response > 0, "a response of {} has no logarithm", row.response);
     log_response_(static_cast<Eigen::Index>(ones_.size())) = std::log(row.response);
@@ -91,7 +95,7 @@ void LinearModel::fit() {
       ones.push_back(term.first + static_cast<Eigen::Index>(offset));
     }
     ones_.push_back(std::move(ones));
-    cell_.push_back(places.try_emplace(row.level, places.size()).first->second);
+    cell_.push_back(places.try_emplace({row.level, row.setting}, places.size()).first->second);
   }
   cells_ = places.size();
   log_response_.array() -= log_response_.mean();
@@ -147,10 +151,6 @@ Eigen::VectorXd LinearModel::row(const Profile& profile) const {
 
 bool LinearModel::estimable(const Eigen::VectorXd& contrast) const {
   return (gram_ * (inverse_ * contrast) - contrast).cwiseAbs().maxCoeff() < 1e-6;
-}
-
-double LinearModel::covariance(const Eigen::VectorXd& a, const Eigen::VectorXd& b) const {
-  return a.dot(inverse_ * b);
 }
 
 LinearModel::Explained LinearModel::explained(const Term& term) const {
@@ -224,8 +224,89 @@ void LinearModel::estimate_noise() {
     const double left = residuals_.squaredNorm();
     noise_ = {Noise::From::kResiduals, left > rounding ? left / residual_freedom() : 0,
               residual_freedom()};
+  } else {
+    estimate_missed(rounding);
   }
   if (noise_.freedom > 0) residuals_ *= std::sqrt(static_cast<double>(n) / noise_.freedom);
+}
+
+void LinearModel::estimate_missed(double rounding) {
+  const double freedom = residual_freedom() - repeats_.freedom;
+  if (repeats_.freedom <= 0 || freedom <= 0) return;
+  const double squares = residual_squares() - repeats_.variance * repeats_.freedom;
+  if (squares <= rounding) return;
+  const double mean_square = squares / freedom;
+  if (repeats_.variance > 0 &&
+      fisher_tail(mean_square / repeats_.variance, freedom, repeats_.freedom) >= 0.05) {
+    return;
+  }
+  leaked_ = inverse_ * leakage() * inverse_;
+  if (leaked_.diagonal().maxCoeff() < kNoLeak * inverse_.diagonal().maxCoeff()) return;
+  // The mean square holds a run's noise once, and a setting's straying as often as it ran.
+  missed_ = {Noise::From::kResiduals, (mean_square - repeats_.variance) / repetitions(), freedom};
+}
+
+double LinearModel::repetitions() const {
+  return static_cast<double>(table_.rows.size()) / static_cast<double>(cells_);
+}
+
+// An estimate is a sum over settings, each with a weight. What the model misses of a setting is, in
+// the complete table, orthogonal to all means over all but two factors. The weights of a complete
+// table are made of such means; those of a table with holes, zero at the holes, are not: what they
+// have beyond is what lets something in. The result is the inner products of that: of all of the
+// weights, less those of their projection on means over all but two factors, one, and none
+// (inclusion and exclusion).
+Eigen::MatrixXd LinearModel::leakage() const {
+  const auto& factors = table_.factors;
+  Eigen::MatrixXd weights = Eigen::MatrixXd::Zero(static_cast<Eigen::Index>(cells_), width_);
+  std::vector<const std::vector<std::size_t>*> level(cells_);
+  for (std::size_t r = 0; r < ones_.size(); ++r) {
+    for (const Eigen::Index i : ones_[r]) weights(static_cast<Eigen::Index>(cell_[r]), i) += 1;
+    level[cell_[r]] = &table_.rows[r].level;
+  }
+  Eigen::MatrixXd result = weights.transpose() * weights;
+  std::set<std::vector<std::size_t>> levels;
+  for (const auto* one : level) levels.insert(*one);
+  // Rows of the same levels that differ otherwise: what else there could be is not known.
+  if (levels.size() < cells_) return result;
+  double combinations = 1;
+  for (const Factor& factor : factors) combinations *= static_cast<double>(factor.levels.size());
+  // Takes away so many times the projection on means over all factors but these.
+  const auto take_away = [&](double times, const std::vector<std::size_t>& but) {
+    std::size_t means = 1;
+    for (const std::size_t f : but) means *= factors[f].levels.size();
+    Eigen::MatrixXd sums = Eigen::MatrixXd::Zero(static_cast<Eigen::Index>(means), width_);
+    for (std::size_t c = 0; c < cells_; ++c) {
+      std::size_t mean = 0;
+      for (const std::size_t f : but) mean = mean * factors[f].levels.size() + (*level[c])[f];
+      sums.row(static_cast<Eigen::Index>(mean)) += weights.row(static_cast<Eigen::Index>(c));
+    }
+    result -= times * static_cast<double>(means) / combinations * sums.transpose() * sums;
+  };
+  const auto count = static_cast<double>(factors.size());
+  for (std::size_t f = 0; f < factors.size(); ++f) {
+    for (std::size_t g = f + 1; g < factors.size(); ++g) take_away(1, {f, g});
+    take_away(2 - count, {f});
+  }
+  take_away((count - 1) * (count - 2) / 2, {});
+  return result;
+}
+
+Eigen::VectorXd LinearModel::spread(const Eigen::VectorXd& contrast) const {
+  Eigen::VectorXd result = noise_.variance * (inverse_ * contrast);
+  if (missed_.freedom > 0) result += missed_.variance * (leaked_ * contrast);
+  return result;
+}
+
+LinearModel::Uncertainty LinearModel::uncertainty(const Eigen::VectorXd& contrast) const {
+  const double noise = noise_.variance * std::max(contrast.dot(inverse_ * contrast), 0.0);
+  if (missed_.freedom <= 0) return {noise, noise_.freedom};
+  const double missed = missed_.variance * std::max(contrast.dot(leaked_ * contrast), 0.0);
+  const double variance = noise + missed;
+  if (!(variance > 0)) return {0, noise_.freedom};
+  // Of a sum of two variances (Satterthwaite).
+  return {variance, variance * variance /
+                        (noise * noise / noise_.freedom + missed * missed / missed_.freedom)};
 }
 
 std::vector<double> LinearModel::bootstrap_limits(const std::vector<Eigen::VectorXd>& contrasts,

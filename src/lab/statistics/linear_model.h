@@ -51,8 +51,13 @@ class LinearModel {
   // Whether the observations determine a contrast.
   bool estimable(const Eigen::VectorXd& contrast) const;
   double estimate(const Eigen::VectorXd& contrast) const { return contrast.dot(coefficients_); }
-  // Of two estimates, for noise of variance one.
-  double covariance(const Eigen::VectorXd& a, const Eigen::VectorXd& b) const;
+  // The covariance of two estimates is one's contrast times the spread of the other.
+  Eigen::VectorXd spread(const Eigen::VectorXd& contrast) const;
+  // The variance of an estimate, and the degrees of freedom with which it is known.
+  struct Uncertainty {
+    double variance = 0, freedom = 0;
+  };
+  Uncertainty uncertainty(const Eigen::VectorXd& contrast) const;
 
   // What a term explains beyond all terms that do not contain it (type II), with its degrees of
   // freedom.
@@ -64,6 +69,13 @@ class LinearModel {
   // From repetitions of the same setting, blocks taken out; where these are too few, from what the
   // model leaves over.
   const Noise& noise() const { return noise_; }
+  // What the model misses where that is more than repetitions vary by (an F test at 5 %): by how
+  // much settings stray from it, as if by chance. In a complete table this touches no effect. In
+  // one with holes, or whose rows differ in more than the factors, part of it gets into effects,
+  // and that part is in their uncertainty. Without freedom where nothing gets there.
+  const Noise& missed() const { return missed_; }
+  // Runs of a setting, on average.
+  double repetitions() const;
   // Repetitions alone; without freedom where there are none.
   const Noise& repeats() const { return repeats_; }
 
@@ -77,6 +89,9 @@ class LinearModel {
   void add_terms(bool pairs);
   void fit();
   void estimate_noise();
+  void estimate_missed(double rounding);
+  // For a spread of one: how what is missed adds to the covariances of coefficients' sums (X'y).
+  Eigen::MatrixXd leakage() const;
   // Sum of squares about cell means and blocks; `values` become the residuals.
   double within_cells(Eigen::VectorXd& values) const;
   Eigen::VectorXd fitted() const;
@@ -95,7 +110,8 @@ class LinearModel {
   Eigen::MatrixXd block_columns_;  // blocks about their cell means
   Eigen::MatrixXd block_inverse_;
   Eigen::VectorXd residuals_;  // the noise's, scaled to its variance
-  Noise noise_, repeats_;
+  Noise noise_, repeats_, missed_;
+  Eigen::MatrixXd leaked_;  // the same of coefficients
 };
 
 }  // namespace quintet

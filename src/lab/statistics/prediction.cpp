@@ -70,7 +70,7 @@ Prediction compare_prediction(const Table& measured, const Table& predicted) {
     guessed.push_back(cell.predicted);
     sum += cell.error();
     absolute += std::abs(cell.error());
-    result.too_slow += cell.error() > 0;
+    result.too_much += cell.error() > 0;
     if (std::abs(cell.error()) > std::abs(result.cells[result.worst].error())) result.worst = i;
   }
   const auto count = static_cast<double>(result.cells.size());
@@ -87,13 +87,17 @@ Prediction compare_prediction(const Table& measured, const Table& predicted) {
   double regrets = 0;
   for (const auto& [where, cells] : groups) {
     if (cells.size() < 2) continue;
-    const auto* chosen = *std::min_element(
-        cells.begin(), cells.end(), [](auto* a, auto* b) { return a->predicted < b->predicted; });
-    const auto* best = *std::min_element(
-        cells.begin(), cells.end(), [](auto* a, auto* b) { return a->measured < b->measured; });
+    // What less of is better: the response, or one over it.
+    const auto cost = [&](double value) { return measured.more_is_better ? 1 / value : value; };
+    const auto* chosen = *std::min_element(cells.begin(), cells.end(), [&](auto* a, auto* b) {
+      return cost(a->predicted) < cost(b->predicted);
+    });
+    const auto* best = *std::min_element(cells.begin(), cells.end(), [&](auto* a, auto* b) {
+      return cost(a->measured) < cost(b->measured);
+    });
     result.regrets.push_back({where, measured.describe(chosen->level, layout),
                               measured.describe(best->level, layout),
-                              chosen->measured / best->measured - 1, cells.size()});
+                              cost(chosen->measured) / cost(best->measured) - 1, cells.size()});
     regrets += result.regrets.back().regret;
     result.worst_regret = std::isnan(result.worst_regret)
                               ? result.regrets.back().regret

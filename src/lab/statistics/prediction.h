@@ -12,13 +12,13 @@ namespace quintet {
 struct PredictedCell {
   std::vector<std::size_t> level;
   double measured = 0, predicted = 0;
-  double error() const { return predicted / measured - 1; }  // +0.10: predicted 10 % too slow
+  double error() const { return predicted / measured - 1; }  // +0.10: predicted 10 % too much
 };
 
 struct Regret {
   std::string environment;
   std::string chosen, best;  // layouts
-  double regret = 0;         // how much slower the chosen one was measured than the best: 0.03
+  double regret = 0;         // how much worse the chosen one was measured than the best: 0.03
   std::size_t layouts = 0;   // among how many
 };
 
@@ -27,7 +27,7 @@ struct Prediction {
   double mean_error = kUnknown;           // with its sign
   double mean_absolute_error = kUnknown;  // without
   std::size_t worst = 0;                  // cell of the largest error
-  std::size_t too_slow = 0;               // cells predicted slower than measured
+  std::size_t too_much = 0;               // cells for which more was predicted than measured
   double spearman = kUnknown, kendall = kUnknown;
   std::vector<Regret> regrets;  // by environment, where there was a choice
   double mean_regret = kUnknown, worst_regret = kUnknown;

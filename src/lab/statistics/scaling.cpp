@@ -11,12 +11,12 @@ ScalingPoint point_of(const Cell& cell, double nodes, const Cell& base, double b
   const bool rates = !std::isnan(cell.tokens_per_second) && !std::isnan(base.tokens_per_second) &&
                      base.tokens_per_second > 0;
   const double work =
-      rates ? cell.tokens_per_second * cell.response / (base.tokens_per_second * base.response) : 1;
+      rates ? cell.tokens_per_second * cell.seconds / (base.tokens_per_second * base.seconds) : 1;
   ScalingPoint point;
   point.nodes = nodes;
-  point.speed_up = work * base.response / cell.response;
+  point.speed_up = work * base.seconds / cell.seconds;
   point.efficiency = point.speed_up * base_nodes / nodes;
-  const double whole = base_nodes * base.response;
+  const double whole = base_nodes * base.seconds;
   for (const auto& [name, seconds] : cell.breakdown) {
     point.lost_to.emplace_back(name, nodes * seconds / work / whole);
   }
@@ -47,6 +47,7 @@ std::vector<Scaling> scaling_of(const Table& table, const std::vector<Cell>& cel
   std::map<std::vector<std::size_t>, std::vector<const Cell*>> groups;
   std::vector<std::vector<std::size_t>> order;
   for (const Cell& cell : cells) {
+    if (std::isnan(cell.seconds)) continue;
     auto key = cell.level;
     key[nodes_factor] = 0;
     auto& group = groups[key];

@@ -26,8 +26,9 @@ struct Scaling {
   std::vector<ScalingPoint> points;  // ascending; the first has efficiency 1
 };
 
-// For every setting of the other factors that ran on two node counts or more. Work is tokens where
-// their rate is known, else steps: then the global batch must be the same.
+// For every setting of the other factors that ran on two node counts or more, where the time of a
+// step is known. Work is tokens where their rate is known, else steps: then the global batch must
+// be the same.
 std::vector<Scaling> scaling_of(const Table& table, const std::vector<Cell>& cells,
                                 std::size_t nodes_factor);
 

@@ -18,6 +18,19 @@ std::string lower(std::string_view text) {
   return result;
 }
 
+// A number and what follows it, in small letters.
+std::optional<std::pair<double, std::string>> number_and_unit(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
+  std::string unit = lower(text.substr(static_cast<std::size_t>(end - text.data())));
+  unit.erase(0, unit.find_first_not_of(' '));
+  return std::pair(value, std::move(unit));
+}
+
 // How uneven the steps between sorted values are: standard deviation over mean.
 double unevenness(const std::vector<double>& values) {
   double mean = 0, square = 0;
@@ -63,25 +76,35 @@ std::string Table::describe(const std::vector<std::size_t>& level,
   return join(parts, ", ");
 }
 
+bool is_rate(std::string_view response) {
+  const std::string name = lower(response);
+  return name.find("per_sec") != std::string::npos || name.ends_with("/s") ||
+         name.ends_with("/sec") || name.find("throughput") != std::string::npos;
+}
+
+bool is_time(std::string_view response) {
+  return response.find("second") != std::string_view::npos && !is_rate(response);
+}
+
+std::optional<double> plain_number(std::string_view text) {
+  const auto parsed = number_and_unit(text);
+  return parsed && parsed->second.empty() ? std::optional(parsed->first) : std::nullopt;
+}
+
 std::optional<double> numeric_value(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
-  std::string unit = lower(text.substr(static_cast<std::size_t>(end - text.data())));
-  unit.erase(0, unit.find_first_not_of(' '));
-  if (unit.empty()) return value;
+  const auto parsed = number_and_unit(text);
+  if (!parsed) return std::nullopt;
+  auto [value, unit] = *parsed;
   static const std::map<char, double> kScales = {{'k', 1e3}, {'m', 1e6}, {'g', 1e9}, {'t', 1e12}};
-  if (const auto scale = kScales.find(unit[0]); scale != kScales.end()) {
+  const auto scale = unit.empty() ? kScales.end() : kScales.find(unit[0]);
+  if (scale != kScales.end()) {
     value *= scale->second;
     unit.erase(0, 1);
   }
-  if (unit.empty() || unit == "bit" || unit == "bit/s" || unit == "bits" || unit == "b") {
-    return value;
-  }
-  return std::nullopt;
+  // (A "b" by itself is more often a billion than a bit.)
+  const bool known = unit.empty() || unit == "bit" || unit == "bit/s" || unit == "bits" ||
+                     (unit == "b" && scale != kScales.end());
+  return known && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 Result<Factor> make_factor(const std::string& name, std::vector<std::string> levels, bool numeric) {
@@ -112,7 +135,11 @@ Result<Factor> make_factor(const std::string& name, std::vector<std::string> lev
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [value, level] : sorted) {
-    if (!factor.values.empty() && factor.values.back() == value) continue;
+    const auto same_level = [&](std::size_t i) { return numeric || factor.levels[i] == level; };
+    bool known = false;
+    for (std::size_t i = factor.values.size(); i-- > 0 && factor.values[i] == value;)
+      known = known || same_level(i);
+    if (known) continue;
     factor.values.push_back(value);
     factor.levels.push_back(level);
   }
@@ -128,18 +155,27 @@ std::optional<std::size_t> find_level(const Factor& factor, const std::string& l
   const auto found = std::find(factor.levels.begin(), factor.levels.end(), level);
   if (found != factor.levels.end()) return static_cast<std::size_t>(found - factor.levels.begin());
   const auto value = numeric_value(level);
-  if (!value) return std::nullopt;
+  if (!value || !factor.numeric) return std::nullopt;
   for (std::size_t i = 0; i < factor.levels.size(); ++i) {
     if (numeric_value(factor.levels[i]) == value) return i;
   }
   return std::nullopt;
 }
 
+std::vector<bool> levels_meant(const std::vector<std::string>& levels, const std::string& written) {
+  std::vector<bool> meant;
+  for (const std::string& level : levels) meant.push_back(level == written);
+  const auto value = numeric_value(written);
+  if (!value || std::find(meant.begin(), meant.end(), true) != meant.end()) return meant;
+  for (std::size_t i = 0; i < levels.size(); ++i) meant[i] = numeric_value(levels[i]) == value;
+  return meant;
+}
+
 std::vector<Cell> cells_of(const Table& table) {
   std::vector<Cell> cells;
   std::map<std::vector<std::size_t>, std::size_t> places;
   struct Sums {
-    double logs = 0, memory = 0, tokens = 0;
+    double logs = 0, seconds = 0, memory = 0, tokens = 0;
     std::size_t memories = 0, rates = 0, breakdowns = 0;
   };
   std::vector<Sums> sums;
@@ -153,6 +189,7 @@ std::vector<Cell> cells_of(const Table& table) {
     Sums& sum = sums[place->second];
     ++cell.count;
     sum.logs += std::log(row.response);
+    sum.seconds += std::log(row.seconds);  // unknown if one is
     if (!std::isnan(row.memory_bytes)) sum.memory += row.memory_bytes, ++sum.memories;
     if (!std::isnan(row.tokens_per_second)) sum.tokens += row.tokens_per_second, ++sum.rates;
     if (row.breakdown.empty()) continue;
@@ -170,6 +207,7 @@ std::vector<Cell> cells_of(const Table& table) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Sums& sum = sums[i];
     cells[i].response = std::exp(sum.logs / static_cast<double>(cells[i].count));
+    cells[i].seconds = std::exp(sum.seconds / static_cast<double>(cells[i].count));
     if (sum.memories > 0) cells[i].memory_bytes = sum.memory / static_cast<double>(sum.memories);
     if (sum.rates > 0) cells[i].tokens_per_second = sum.tokens / static_cast<double>(sum.rates);
     for (auto& part : cells[i].breakdown) part.second /= static_cast<double>(sum.breakdowns);

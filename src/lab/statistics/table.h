@@ -28,8 +28,11 @@ struct Factor {
 // One run: what was set, and what was seen. What was not seen is kUnknown.
 struct Observation {
   std::vector<std::size_t> level;  // for each factor
+  // Tells apart what was set besides: only rows of the same levels and setting are repetitions.
+  std::size_t setting = 0;
   std::size_t block = 0;
   double response = kUnknown;  // > 0
+  double seconds = kUnknown;   // what a step takes, or what stands for it (Table::time)
   double memory_bytes = kUnknown;
   double tokens_per_second = kUnknown;
   // Seconds of a step by what they were spent on; what went on beside is not in it.
@@ -38,6 +41,10 @@ struct Observation {
 
 struct Table {
   std::string response;  // its name, e.g. "step_seconds"
+  // Of two settings the one with more of it is the better; else the one with less.
+  bool more_is_better = false;
+  // What rows' seconds are called: "step_seconds", or the response they were taken from.
+  std::string time{};
   std::vector<Factor> factors;
   std::size_t blocks = 1;
   std::vector<Observation> rows;
@@ -50,21 +57,32 @@ struct Table {
   std::vector<std::size_t> all_factors() const;
 };
 
+// Whether a response of this name is a rate ("tokens_per_second", "MB/s", "throughput").
+bool is_rate(std::string_view response);
+// Whether it is a time ("step_seconds").
+bool is_time(std::string_view response);
+
+// The value of a number without a unit.
+std::optional<double> plain_number(std::string_view text);
 // The value of a numeric level, with units: "512", "1e9", "200mbit", "10 Gbit/s", "1.5k".
 std::optional<double> numeric_value(std::string_view text);
 
 // A factor from the levels seen, in the order in which they were given. Numeric ones are sorted by
-// value; plain numbers are, too, so that the smallest is the reference. An error names a level that
+// value, and the same value is the same level; others are names (version 2.1 is not 2.10), sorted
+// by value where all have one, so that the smallest is the reference. An error names a level that
 // is no number.
 Result<Factor> make_factor(const std::string& name, std::vector<std::string> levels, bool numeric);
 // The position of a level, which may be written differently ("1.0" for "1") where it is numeric.
 std::optional<std::size_t> find_level(const Factor& factor, const std::string& level);
+// Which of these levels are meant by one that somebody wrote: those written alike or, where there
+// are none, those of the same value.
+std::vector<bool> levels_meant(const std::vector<std::string>& levels, const std::string& written);
 
 // Repetitions of one setting, taken together.
 struct Cell {
   std::vector<std::size_t> level;
   std::size_t count = 0;
-  double response = kUnknown;  // geometric mean
+  double response = kUnknown, seconds = kUnknown;  // geometric means
   double memory_bytes = kUnknown, tokens_per_second = kUnknown;
   std::vector<std::pair<std::string, double>> breakdown;  // means
 };

@@ -10,7 +10,7 @@ std::vector<Tradeoff> tradeoffs_of(const Table& table, const std::vector<Cell>& 
   std::vector<Tradeoff> all;
   std::map<std::string, std::size_t> places;
   for (std::size_t c = 0; c < cells.size(); ++c) {
-    if (std::isnan(cells[c].memory_bytes)) continue;
+    if (std::isnan(cells[c].memory_bytes) || std::isnan(cells[c].seconds)) continue;
     const std::string where = table.describe(cells[c].level, environment);
     const auto [place, fresh] = places.try_emplace(where, all.size());
     if (fresh) all.push_back({where, {}});
@@ -20,14 +20,14 @@ std::vector<Tradeoff> tradeoffs_of(const Table& table, const std::vector<Cell>& 
     // By time, then memory: a point is on the front when it takes less memory than all before it.
     std::stable_sort(one.points.begin(), one.points.end(), [&](const auto& a, const auto& b) {
       const Cell &x = cells[a.cell], &y = cells[b.cell];
-      return x.response != y.response ? x.response < y.response : x.memory_bytes < y.memory_bytes;
+      return x.seconds != y.seconds ? x.seconds < y.seconds : x.memory_bytes < y.memory_bytes;
     });
     std::optional<std::size_t> leanest;
     for (TradeoffPoint& point : one.points) {
       const Cell& cell = cells[point.cell];
       const bool beaten = leanest && (cells[*leanest].memory_bytes < cell.memory_bytes ||
                                       (cells[*leanest].memory_bytes == cell.memory_bytes &&
-                                       cells[*leanest].response < cell.response));
+                                       cells[*leanest].seconds < cell.seconds));
       if (beaten) {
         point.beaten_by = leanest;
       } else {

@@ -20,7 +20,7 @@ struct Tradeoff {
   std::vector<TradeoffPoint> points;  // by time
 };
 
-// For each environment; cells whose memory is unknown are left out.
+// For each environment; cells whose time or memory is unknown are left out.
 std::vector<Tradeoff> tradeoffs_of(const Table& table, const std::vector<Cell>& cells);
 
 // Layouts (settings of the factors that are not environment) that are beaten wherever they ran, in
