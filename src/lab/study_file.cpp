@@ -76,6 +76,12 @@ Status check_key(const std::string& key, const std::string& origin) {
   if (kOurs.count(key) != 0) {
     return usage_error("{}: {} is set by the study itself ([measure] says how long)", origin, key);
   }
+  if (key == "batch.global") {
+    return usage_error(
+        "{}: batch.global is set by the study itself, the same for every row: write it as "
+        "[study] global_batch = N; another one is another study",
+        origin);
+  }
   if (key.find('.') != std::string::npos) return {};
   RunConfig scratch;
   const FieldList list = scratch.fields();
