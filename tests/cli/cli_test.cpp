@@ -123,6 +123,40 @@ TEST(Cli, MistakesAreNamed) {
   }
 }
 
+// A slip in a list of cases is found before any of them has run.
+TEST(Cli, ForesightChecksItsCasesBeforeTheFirst) {
+  const TemporaryFolder folder;
+  const std::string cases = (folder.path() / "cases.csv").string();
+  const std::string out = (folder.path() / "out.csv").string();
+  const auto bench = [&](const std::string& text) {
+    EXPECT_TRUE(write_file(cases, text).ok());
+    return quintet("bench foresight --model tiny --source 16 --repeat 3 --seconds 0.1 --cases " +
+                   cases + " --out " + out);
+  };
+  const std::string head = "batch.micro_batch,train.recompute\n1,none\n";
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"\nbatch.micro_btach\n1\n", ":2: unknown key batch.micro_btach"},
+           {head + "2,all\n", ":3: train.recompute = \"all\": expected one of"},
+           {head + "0,none\n", ":3: batch.micro_batch = 0"},
+           {head + "1\n", ":3: 1 fields where"},
+           {"model.name\ntiny\ntinny\n", ":3: "},
+           {"batch.global,batch.micro_batch\n4,2\n4,3\n", ":3: batch.global = 4"},
+           {"batch.micro_batch,batch.micro_batch\n1,2\n", "two columns"}}) {
+    const Outcome refused = bench(text);
+    EXPECT_EQ(refused.exit_code, 2) << text << refused.output;
+    EXPECT_TRUE(contains(refused.output, cases) && contains(refused.output, says))
+        << refused.output;
+    EXPECT_FALSE(std::filesystem::exists(out)) << text;
+  }
+  const Outcome plain = bench(
+      "\xef\xbb\xbf"
+      "batch.micro_batch,\"train.recompute\"\r\n1,full\r\n");
+  EXPECT_EQ(plain.exit_code, 0) << plain.output;
+  const std::string table = read_file(out).value();
+  EXPECT_TRUE(table.starts_with("batch.micro_batch,train.recompute,fits,")) << table;
+  EXPECT_TRUE(contains(table, "\n1,full,yes,")) << table;
+}
+
 TEST(Cli, VerifyPassesAndFailsWithTheRightCode) {
   const Outcome good = quintet("verify " + golden("tiny") + " --json");
   EXPECT_EQ(good.exit_code, 0) << good.output;

@@ -137,6 +137,8 @@ TEST(Csv, ReadsWhatSpreadsheetsWrite) {
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.rows[0].fields[1], "x\ny");
   EXPECT_EQ(table.rows[1].line, 5u);
+  EXPECT_EQ(csv_field(table.names[0]) + "," + csv_field(table.names[1]), "a,\"b,\"\"c\"\"\"");
+  EXPECT_EQ(csv_field("x\ny"), "\"x\ny\"");
   EXPECT_EQ(table.rows[1].fields[0], "");
   EXPECT_EQ(parse_csv("a,b\n1,2", "t").value().rows.size(), 1u);
 }
