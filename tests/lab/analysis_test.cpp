@@ -192,6 +192,11 @@ TEST(CsvTableOfObservations, ErrorsNameTheLineAndTheColumn) {
   ColumnChoice numeric = columns;
   numeric.numeric = {"tp"};
   refused("zero,tp,seconds\n0,two,3\n", numeric, "\"two\" is not a number");
+  ColumnChoice block = columns;
+  block.block = "tp";
+  refused("zero,tp,seconds\n0,1,3\n", block, "tp is a factor; it cannot be the block, too");
+  block.block = "seconds";
+  refused("zero,tp,seconds\n0,1,3\n", block, "seconds is the response; it cannot be the block");
   numeric.numeric = {"pp"};
   refused("zero,tp,seconds\n0,1,3\n", numeric, "numeric pp is none of the factors");
   const auto some = table_from_csv(csv, columns, {{"tp", "2.0"}}, "t.csv").value();

@@ -54,6 +54,14 @@ TEST(StudyCli, AnalysesAndReportsAStudy) {
   EXPECT_TRUE(wrong.says("did you mean \"zero\"")) << wrong.output;
   const Outcome response = quintet("study analyse " + place + " --response speed");
   EXPECT_EQ(response.exit_code, 2);
+  for (const auto& [options, says] : std::vector<std::pair<std::string, std::string>>{
+           {"--numeric nonsense", "has no factor \"nonsense\""},
+           {"--factors zero --numeric nodes", "numeric nodes is none of the factors zero"},
+           {"--factors zero,parallel.zero", "factor zero is named twice"}}) {
+    const Outcome refused = quintet("study analyse " + place + " " + options);
+    EXPECT_EQ(refused.exit_code, 2) << options;
+    EXPECT_TRUE(refused.says(says)) << refused.output;
+  }
   const Outcome page = quintet("study report " + place);
   EXPECT_EQ(page.exit_code, 0) << page.output;
   EXPECT_TRUE(page.says("report.html"));

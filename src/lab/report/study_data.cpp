@@ -186,23 +186,57 @@ std::string short_name(const StudyData& study, const std::string& name) {
 }
 
 // The factors asked for, by either name, as positions among the study's.
-Result<std::vector<std::size_t>> chosen_factors(const StudyData& study, const StudyChoice& choice,
-                                                const std::string& origin) {
+Result<std::vector<std::size_t>> factors_named(const StudyData& study,
+                                               const std::vector<std::string>& asked,
+                                               const std::string& origin) {
   std::vector<std::string> names;
   for (const StudyFactor& factor : study.factors) {
     names.push_back(short_name(study, factor.name));
   }
-  std::vector<std::size_t> chosen;
-  for (const std::string& asked : choice.factors.empty() ? names : choice.factors) {
-    const std::string name = short_name(study, asked);
+  std::vector<std::size_t> places;
+  for (const std::string& one : asked) {
+    const std::string name = short_name(study, one);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
       const std::string meant = nearest(name, names);
-      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, asked,
+      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, one,
                          meant.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", meant),
                          join(names, ", "));
     }
-    chosen.push_back(static_cast<std::size_t>(found - names.begin()));
+    places.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+  return places;
+}
+
+struct ChosenFactor {
+  std::size_t place = 0;  // among the study's
+  bool numeric = false;
+};
+
+Result<std::vector<ChosenFactor>> chosen_factors(const StudyData& study, const StudyChoice& choice,
+                                                 const std::string& origin) {
+  std::vector<std::string> all;
+  for (const StudyFactor& factor : study.factors) all.push_back(factor.name);
+  QT_ASSIGN(const auto places,
+            factors_named(study, choice.factors.empty() ? all : choice.factors, origin));
+  std::vector<ChosenFactor> chosen;
+  std::vector<std::string> names;
+  for (const std::size_t place : places) {
+    const StudyFactor& factor = study.factors[place];
+    names.push_back(short_name(study, factor.name));
+    if (std::count(places.begin(), places.end(), place) > 1) {
+      return usage_error("factor {} is named twice", names.back());
+    }
+    chosen.push_back({place, factor.numeric});
+  }
+  QT_ASSIGN(const auto numeric, factors_named(study, choice.numeric, origin));
+  for (const std::size_t place : numeric) {
+    const auto found = std::find(places.begin(), places.end(), place);
+    if (found == places.end()) {
+      return usage_error("numeric {} is none of the factors {}",
+                         short_name(study, study.factors[place].name), join(names, ", "));
+    }
+    chosen[static_cast<std::size_t>(found - places.begin())].numeric = true;
   }
   return chosen;
 }
@@ -233,13 +267,9 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   StudyTables tables;
   Table& measured = tables.measured;
   measured.response = choice.response.empty() ? "step_seconds" : choice.response;
-  for (const std::size_t f : chosen) {
-    const StudyFactor& factor = study.factors[f];
+  for (const auto& [place, numeric] : chosen) {
+    const StudyFactor& factor = study.factors[place];
     const std::string name = short_name(study, factor.name);
-    const bool numeric = factor.numeric || std::any_of(choice.numeric.begin(), choice.numeric.end(),
-                                                       [&](const std::string& one) {
-                                                         return one == name || one == factor.name;
-                                                       });
     auto made = make_factor(name, factor.levels, numeric);
     if (!made.ok()) {
       tables.notes.push_back(made.error().message + "; taken as names");
@@ -249,9 +279,7 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   }
   std::vector<std::pair<std::size_t, std::string>> conditions;
   for (const Condition& condition : choice.conditions) {
-    StudyChoice one;
-    one.factors = {condition.name};
-    QT_ASSIGN(const auto place, chosen_factors(study, one, origin));
+    QT_ASSIGN(const auto place, factors_named(study, {condition.name}, origin));
     conditions.emplace_back(place[0], condition.level);
   }
   Table& simulated = tables.simulated = measured;
@@ -271,10 +299,10 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
       continue;
     }
     for (std::size_t f = 0; f < chosen.size(); ++f) {
-      const auto level = find_level(measured.factors[f], run.settings[chosen[f]]);
+      const auto level = find_level(measured.factors[f], run.settings[chosen[f].place]);
       if (!level) {
         return bad_input("{}: run {} has {} = {}, which is none of the study's levels", origin,
-                         run.id, measured.factors[f].name, run.settings[chosen[f]]);
+                         run.id, measured.factors[f].name, run.settings[chosen[f].place]);
       }
       row.level.push_back(*level);
     }

@@ -35,6 +35,12 @@ Result<Columns> find_columns(const CsvTable& csv, const ColumnChoice& choice,
     return {};
   };
   QT_TRY(optional(choice.block, columns.block));
+  const bool explains = columns.block && std::find(columns.factors.begin(), columns.factors.end(),
+                                                   *columns.block) != columns.factors.end();
+  if (columns.block && (explains || *columns.block == columns.response)) {
+    return usage_error("{} is {}; it cannot be the block, too", choice.block,
+                       explains ? "a factor" : "the response");
+  }
   QT_TRY(optional(choice.memory, columns.memory));
   QT_TRY(optional(choice.predicted, columns.predicted));
   for (const std::string& name : choice.numeric) {
