@@ -192,6 +192,9 @@ TEST(CsvTableOfObservations, ErrorsNameTheLineAndTheColumn) {
   ColumnChoice numeric = columns;
   numeric.numeric = {"tp"};
   refused("zero,tp,seconds\n0,two,3\n", numeric, "\"two\" is not a number");
+  ColumnChoice memory = columns;
+  memory.memory = "bytes";
+  refused("zero,tp,seconds,bytes\n0,1,3,0\n", memory, "t.csv:2: bytes is 0; memory is in bytes");
   ColumnChoice block = columns;
   block.block = "tp";
   refused("zero,tp,seconds\n0,1,3\n", block, "tp is a factor; it cannot be the block, too");

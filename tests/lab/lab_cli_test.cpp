@@ -34,6 +34,9 @@ TEST(StudyCli, AnalysesACsvFile) {
   EXPECT_EQ(column.exit_code, 2);
   EXPECT_TRUE(column.says("did you mean \"seconds\"")) << column.output;
   EXPECT_EQ(quintet("study analyse /no/such/file.csv --response a --factors b").exit_code, 3);
+  const Outcome nowhere = quintet("study analyse /no/such/folder");
+  EXPECT_EQ(nowhere.exit_code, 3);
+  EXPECT_TRUE(nowhere.says("no such file or folder")) << nowhere.output;
 }
 
 TEST(StudyCli, AnalysesAndReportsAStudy) {

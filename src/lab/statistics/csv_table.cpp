@@ -51,9 +51,11 @@ Result<Columns> find_columns(const CsvTable& csv, const ColumnChoice& choice,
   return columns;
 }
 
-// A positive number; kUnknown where the field is empty.
+constexpr const char* kEffects = "effects are factors, for which all values must be above zero";
+
+// A positive number; kUnknown where the field is empty. `why` it must be one.
 Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size_t column,
-                        const std::string& origin) {
+                        const std::string& origin, const char* why) {
   const std::string& field = row.fields[column];
   if (is_missing(field)) return kUnknown;
   const auto value = numeric_value(field);
@@ -62,9 +64,7 @@ Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size
                      csv.names[column], field);
   }
   if (!(*value > 0)) {
-    return bad_input(
-        "{}:{}: {} is {}; effects are factors, for which all values must be above zero", origin,
-        row.line, csv.names[column], field);
+    return bad_input("{}:{}: {} is {}; {}", origin, row.line, csv.names[column], field, why);
   }
   return *value;
 }
@@ -139,10 +139,10 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
     }
     if (columns.predicted) {
       Observation guess{.level = seen.level, .breakdown = {}};
-      QT_ASSIGN(guess.response, positive(csv, *row, *columns.predicted, origin));
+      QT_ASSIGN(guess.response, positive(csv, *row, *columns.predicted, origin, kEffects));
       if (!std::isnan(guess.response)) result.predicted.rows.push_back(std::move(guess));
     }
-    QT_ASSIGN(seen.response, positive(csv, *row, columns.response, origin));
+    QT_ASSIGN(seen.response, positive(csv, *row, columns.response, origin, kEffects));
     if (std::isnan(seen.response)) {
       result.without_response.push_back(row->line);
       continue;
@@ -155,7 +155,10 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
       seen.block = blocks.try_emplace(block, blocks.size()).first->second;
     }
     if (columns.memory) {
-      QT_ASSIGN(seen.memory_bytes, positive(csv, *row, *columns.memory, origin));
+      QT_ASSIGN(
+          seen.memory_bytes,
+          positive(csv, *row, *columns.memory, origin,
+                   "memory is in bytes, above zero; where it is not known, leave the field empty"));
     }
     table.rows.push_back(std::move(seen));
   }
