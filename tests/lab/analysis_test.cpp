@@ -204,7 +204,9 @@ TEST(CsvTableOfObservations, ErrorsNameTheLineAndTheColumn) {
   refused("zero,tp,seconds\n0,1,3\n", numeric, "numeric pp is none of the factors");
   const auto some = table_from_csv(csv, columns, {{"tp", "2.0"}}, "t.csv").value();
   EXPECT_EQ(some.table.rows.size(), 1u);
-  EXPECT_FALSE(table_from_csv(csv, columns, {{"tp", "7"}}, "t.csv").ok());
+  const auto none = table_from_csv(csv, columns, {{"tp", "7"}, {"zero", "0"}}, "t.csv");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message, "t.csv: of 4 rows none has tp=7 and zero=0");
   EXPECT_FALSE(parse_condition("tp").ok());
   EXPECT_FALSE(parse_condition("=2").ok());
 }

@@ -65,6 +65,15 @@ TEST(StudyCli, AnalysesAndReportsAStudy) {
     EXPECT_EQ(refused.exit_code, 2) << options;
     EXPECT_TRUE(refused.says(says)) << refused.output;
   }
+  for (const auto& [options, says] : std::vector<std::pair<std::string, std::string>>{
+           {"--where zero=7", "none has zero=7; the study has 45 done, 3 impossible"},
+           {"--where zero=3 --where nodes=4 --where bandwidth=8gbit",
+            "3 impossible with zero=3 and nodes=4 and bandwidth=8gbit; run 16 is impossible: "
+            "needs <8> ranks"}}) {
+    const Outcome none = quintet("study analyse " + place + " " + options);
+    EXPECT_EQ(none.exit_code, 3) << options;
+    EXPECT_TRUE(none.says("no rows to analyse") && none.says(says)) << none.output;
+  }
   const Outcome page = quintet("study report " + place);
   EXPECT_EQ(page.exit_code, 0) << page.output;
   EXPECT_TRUE(page.says("report.html"));

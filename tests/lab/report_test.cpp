@@ -197,10 +197,12 @@ TEST(StudyReport, WhatIsNoStudyIsRefused) {
   refused("cannot be read as the store of a study");
   std::filesystem::remove(folder.path() / "study.sqlite");
   StudyFixture fixture((folder.path() / "study.sqlite").string());
-  refused("no rows to analyse");
+  refused("no rows to analyse: the study has none");
   fixture.fill();
   fixture.execute("UPDATE runs SET status = 'planned'");
-  refused("no rows to analyse");
+  refused("no rows to analyse: 48 planned");
+  fixture.execute("UPDATE runs SET status = 'failed', reason = 'killed' WHERE id < 41");
+  refused("no rows to analyse: 40 failed, 8 planned; run 1 is failed: killed");
   fixture.execute("UPDATE runs SET status = 'done', settings = '{\"bandwidth\":\"3gbit\"}'");
   refused("parallel.zero is missing");
   fixture.execute(

@@ -246,6 +246,37 @@ bool same_level(const std::string& a, const std::string& b) {
   return a == b || (value && value == numeric_value(b));
 }
 
+// "12 failed, 4 impossible".
+std::string count_by_status(const std::vector<const StudyRun*>& runs) {
+  std::map<std::string, std::size_t> counts;
+  for (const StudyRun* run : runs) ++counts[run->status];
+  std::vector<std::string> words;
+  for (const auto& [status, count] : counts) words.push_back(fmt::format("{} {}", count, status));
+  return join(words, ", ");
+}
+
+// Why nothing is left to analyse: what rows there are, and why the first of them is of no use.
+Error no_rows(const StudyData& study, const std::vector<const StudyRun*>& met,
+              const StudyTables& tables, const StudyChoice& choice, const std::string& origin) {
+  const std::string all = fmt::format("{}: there are no rows to analyse", origin);
+  if (study.runs.empty()) return bad_input("{}: the study has none", all);
+  if (met.empty()) {
+    std::vector<const StudyRun*> every;
+    for (const StudyRun& run : study.runs) every.push_back(&run);
+    return bad_input("{}: none has {}; the study has {}", all, describe(choice.conditions),
+                     count_by_status(every));
+  }
+  std::string why;
+  const StudyRun& first = *met.front();
+  if (!tables.notes.empty() && first.status == "done") {
+    why = "; " + tables.notes.back();
+  } else if (!first.reason.empty()) {
+    why = fmt::format("; run {} is {}: {}", first.id, first.status, first.reason);
+  }
+  return bad_input("{}: {}{}{}", all, count_by_status(met),
+                   choice.conditions.empty() ? "" : " with " + describe(choice.conditions), why);
+}
+
 }  // namespace
 
 std::string StudyData::text(const std::string& key) const {
@@ -284,13 +315,15 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   }
   Table& simulated = tables.simulated = measured;
   std::map<std::int64_t, std::size_t> blocks;
+  std::vector<const StudyRun*> met;
   for (const StudyRun& run : study.runs) {
-    if (run.status != "done") continue;
     if (std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
           return !same_level(run.settings[condition.first], condition.second);
         })) {
       continue;
     }
+    met.push_back(&run);
+    if (run.status != "done") continue;
     Observation row;
     QT_ASSIGN(row.response, response_of(run, measured.response));
     if (!(row.response > 0)) {
@@ -311,6 +344,9 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
     row.breakdown = run.breakdown;
     if (!run.simulated) row.block = blocks.try_emplace(run.block, blocks.size()).first->second;
     (run.simulated ? simulated : measured).rows.push_back(std::move(row));
+  }
+  if (measured.rows.empty() && simulated.rows.empty()) {
+    return no_rows(study, met, tables, choice, origin);
   }
   measured.blocks = std::max<std::size_t>(blocks.size(), 1);
   return tables;

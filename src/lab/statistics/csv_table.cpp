@@ -88,7 +88,9 @@ Result<std::vector<const CsvTable::Row*>> rows_that_meet(const CsvTable& csv,
     }
     if (meets) rows.push_back(&row);
   }
-  if (rows.empty()) return bad_input("{}: no row meets the conditions", origin);
+  if (rows.empty()) {
+    return bad_input("{}: of {} rows none has {}", origin, csv.rows.size(), describe(conditions));
+  }
   return rows;
 }
 
@@ -100,6 +102,12 @@ Result<Condition> parse_condition(const std::string& text) {
     return usage_error("condition \"{}\": expected NAME=LEVEL, e.g. zero=3", text);
   }
   return Condition{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string describe(const std::vector<Condition>& conditions) {
+  std::vector<std::string> words;
+  for (const Condition& one : conditions) words.push_back(one.name + "=" + one.level);
+  return join(words, " and ");
 }
 
 Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& choice,
