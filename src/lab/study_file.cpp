@@ -308,7 +308,8 @@ Result<StudyFile> StudyFile::parse(const std::string& text, const std::string& f
   fields.add_section("design", "Which rows, in which order.", study.design);
   fields.add_section("measure", "How long.", study.measure);
   fields.add_section("place", "Where.", study.place);
-  QT_TRY(apply_config(own, fields));
+  for (const char* section : {"fixed", "factors"}) fields.know_section(section);
+  QT_TRY(apply_config(own, fields, "docs/studies.md"));
   if (study.study.name.empty()) {
     study.study.name = std::filesystem::path(file).stem().string();
   }

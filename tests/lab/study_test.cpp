@@ -121,6 +121,8 @@ TEST(StudyFiles, BadOnesAreRefusedWithTheReason) {
       {head + "[factors]\nnodes = [1, 2]\n[place]\nkind = \"emulated\"\n", {"bandwidth"}},
       {head + "[factors]\nnodes = [1, 2]\n[place]\nkind = \"hosts\"\n", {"hosts ="}},
       {head + "[factors]\nnodes = [1, 2]\n[study2]\nx = 1\n", {"study2.x"}},
+      {head + "[factor]\nparallel.zero = [0, 1]\n",
+       {"s.toml:8", "factor.parallel.zero", "[factors]", "docs/studies.md"}},
       {head + "[factors]\nnodes = [1, 2]\n[measure]\nsteps = 0\n", {"measure.steps"}},
       {"x = 1\n", {"outside a section"}},
   };
