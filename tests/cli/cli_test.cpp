@@ -57,6 +57,10 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
   EXPECT_EQ(swept.exit_code, 2);
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
+  const Outcome twice = quintet("sweep -n 2 --model tiny --layout tp=2,parallel.tp=1");
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_TRUE(contains(twice.output, "\ntiny on 2 ranks.")) << twice.output;
+  EXPECT_TRUE(contains(twice.output, "parallel.tp is given twice")) << twice.output;
 }
 
 TEST(Cli, ATraceThatCannotBeMadeIsRefusedBeforeTheFirstStep) {
