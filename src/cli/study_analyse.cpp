@@ -75,6 +75,7 @@ Status run_analyse(const AnalyseOptions& options) {
             folder ? load_study(options, conditions) : load_csv(options, conditions));
   QT_ASSIGN(const Analysis analysis,
             analyse(std::move(input.measured), std::move(input.simulated), options.input));
+  input.notes.insert(input.notes.end(), analysis.notes.begin(), analysis.notes.end());
   if (options.json) {
     Json json = to_json(analysis);
     json["notes"] = input.notes;

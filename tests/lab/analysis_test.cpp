@@ -244,6 +244,24 @@ TEST(Analysis, AnswersInWordsAndJson) {
   EXPECT_TRUE(parse_json(to_text(json), "json").ok());
 }
 
+// The best of those that can be compared need not be the best.
+TEST(Analysis, SaysWhatComparisonsLeaveOut) {
+  Table measured;
+  measured.response = "seconds";
+  measured.factors = {factor("zero", {"0", "1", "2"})};
+  measured.rows = {seen({0}, 1.0, 8e9), seen({0}, 1.1, 8e9), seen({1}, 2.0, 4e9), seen({2}, 0.5),
+                   seen({2}, 0.6)};
+  Table predicted = measured;
+  predicted.rows = {seen({1}, 2.0), seen({2}, 0.5)};
+  EXPECT_EQ(analyse(measured, predicted, "t").value().notes,
+            (std::vector<std::string>{
+                "2 rows without memory left out of time against memory (zero 2)",
+                "2 rows without a prediction left out of predictions against measurements "
+                "(zero 0)"}));
+  measured.rows[4].memory_bytes = 2e9;  // of the same setting
+  EXPECT_TRUE(analyse(measured, measured, "t").value().notes.empty());
+}
+
 TEST(Analysis, RefusesWhatHasNothingToCompare) {
   Table table;
   table.factors = {factor("zero", {"0"})};
