@@ -94,12 +94,27 @@ struct Setter {
 
 Error unknown_key(const std::string& key, const ConfigValue& value, const FieldList& fields,
                   std::string_view see) {
-  std::vector<std::string> known, names;
+  std::vector<std::string> known;
   for (const Field& field : fields.fields()) known.push_back(field.key);
-  std::string near = nearest(key, known);
+  const std::string given = key.substr(0, key.find('.')), name = key.substr(key.find('.') + 1);
+  const std::vector<std::string> sections = fields.sections();
+  std::string near;
+  if (std::find(sections.begin(), sections.end(), given) == sections.end()) {
+    const std::string section = nearest(given, sections);
+    std::vector<std::string> names;
+    for (const std::string& one : known) {
+      if (one.starts_with(section + ".")) names.push_back(one.substr(section.size() + 1));
+    }
+    const std::string meant = nearest(name, names);
+    if (!meant.empty()) {
+      near = section + "." + meant;
+    } else if (!section.empty()) {
+      near = "the section [" + section + "]";
+    }
+  }
+  if (near.empty()) near = nearest(key, known);
   if (near.empty()) {
     // The name may be right and the section wrong.
-    const std::string name = key.substr(key.find('.') + 1);
     for (const std::string& candidate : known) {
       if (candidate.substr(candidate.find('.') + 1) == name) near = candidate;
     }
@@ -109,6 +124,12 @@ Error unknown_key(const std::string& key, const ConfigValue& value, const FieldL
 }
 
 }  // namespace
+
+std::vector<std::string> FieldList::sections() const {
+  std::vector<std::string> names;
+  for (const auto& [name, doc] : section_docs_) names.push_back(name);
+  return names;
+}
 
 Result<ConfigValues> parse_config(std::string_view text, const std::string& origin) {
   QT_ASSIGN(std::vector<TomlEntry> entries, parse_toml(text, origin));

@@ -53,6 +53,8 @@ class FieldList {
     section_docs_[name] = doc;
     section.list(*this);
   }
+  // A section with keys of its own kind, which others read; errors name it where it is meant.
+  void know_section(const std::string& name) { section_docs_.try_emplace(name); }
   template <class T>
   void add(const std::string& name, T& target, std::string doc, Limits limits = {}) {
     fields_.push_back({section_ + "." + name, std::move(doc), std::move(limits), &target});
@@ -62,6 +64,7 @@ class FieldList {
   const std::string& section_doc(const std::string& section) const {
     return section_docs_.at(section);
   }
+  std::vector<std::string> sections() const;
 
  private:
   std::string section_;

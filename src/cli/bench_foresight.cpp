@@ -1,51 +1,17 @@
+#include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "lab/statistics/csv.h"
 #include "lab/step_bench.h"
 
 namespace quintet {
 namespace {
-
-struct ForesightCases {
-  std::vector<std::string> keys;               // of the configuration
-  std::vector<std::vector<std::string>> rows;  // a value for each key
-};
-
-std::vector<std::string> comma_parts(const std::string& line) {
-  std::vector<std::string> parts;
-  std::istringstream stream(line);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-Result<ForesightCases> read_cases(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return make_error(ErrorCode::kBadInput, "{}: cannot be read", file);
-  ForesightCases cases;
-  std::int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (line.empty() || line[0] == '#') continue;
-    std::vector<std::string> parts = comma_parts(line);
-    if (cases.keys.empty()) {
-      cases.keys = std::move(parts);
-    } else if (parts.size() != cases.keys.size()) {
-      return make_error(ErrorCode::kBadInput, "{}:{}: {} values for {} keys", file, number,
-                        parts.size(), cases.keys.size());
-    } else {
-      cases.rows.push_back(std::move(parts));
-    }
-  }
-  if (cases.rows.empty())
-    return make_error(ErrorCode::kBadInput,
-                      "{}: expected a line of configuration keys, then a line for each case", file);
-  return cases;
-}
 
 struct ForesightOptions {
   std::string cases, out;
@@ -53,47 +19,95 @@ struct ForesightOptions {
   double seconds = 3, limit = 0;
 };
 
-// A line of results: seconds where the step ran; why not where it did not.
-std::string measured_line(const RunOptions& run, const ForesightCases& cases,
-                          const std::vector<std::string>& row, const ForesightOptions& options,
-                          Status& failed) {
-  std::vector<std::string> assignments;
-  for (std::size_t k = 0; k < cases.keys.size(); ++k)
-    assignments.push_back(cases.keys[k] + "=" + row[k]);
-  const auto measure = [&]() -> Result<StepTimes> {
-    QT_ASSIGN(const RunConfig config, run.load(assignments));
-    QT_ASSIGN(const StepOptions step, step_options(config, 1));
-    return time_steps(step, options.repetitions, options.seconds);
+struct ForesightCases {
+  std::string keys;  // of the configuration, as a line of CSV
+  struct Case {
+    std::string values;  // for these keys
+    StepOptions step;
   };
-  const auto times = measure();
-  const std::string settings = join(row, ",");
+  std::vector<Case> cases;
+};
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::vector<std::string> written;
+  for (const std::string& field : fields) written.push_back(csv_field(field));
+  return join(written, ",");
+}
+
+// Each value by itself: what is wrong with one is told with its line and key.
+Status try_values(const CsvTable& csv, const std::string& file) {
+  RunConfig scratch;
+  const FieldList list = scratch.fields();
+  const auto fields = list.fields();
+  for (const CsvTable::Row& row : csv.rows) {
+    for (std::size_t k = 0; k < csv.names.size(); ++k) {
+      const std::string &key = csv.names[k], &text = row.fields[k];
+      const bool known = std::any_of(fields.begin(), fields.end(),
+                                     [&](const Field& field) { return field.key == key; });
+      auto value = parse_toml_value(text);
+      QT_TRY(apply_config({{key,
+                            {value.ok() ? std::move(value).value() : TomlValue(text),
+                             fmt::format("{}:{}", file, known ? row.line : csv.line)}}},
+                          list));
+    }
+  }
+  return {};
+}
+
+// Everything is checked before the first case runs: a slip in the last would cost hours of a
+// device.
+Result<ForesightCases> read_cases(const RunOptions& run, const std::string& file) {
+  QT_TRY(run.load());  // what is wrong without any case
+  QT_ASSIGN(const std::string text, read_file(file));
+  const auto csv = parse_csv(text, file);
+  if (!csv.ok()) return usage_error("{}", csv.error().message);  // it is a configuration
+  QT_TRY(try_values(csv.value(), file));
+  ForesightCases cases{csv_line(csv.value().names), {}};
+  for (const CsvTable::Row& row : csv.value().rows) {
+    std::vector<std::string> assignments;
+    for (std::size_t k = 0; k < row.fields.size(); ++k)
+      assignments.push_back(csv.value().names[k] + "=" + row.fields[k]);
+    QT_ASSIGN(const RunConfig config, run.load(assignments));
+    auto step = step_options(config, 1);
+    if (!step.ok())
+      return make_error(step.error().code, "{}:{}: {}", file, row.line, step.error().message);
+    cases.cases.push_back({csv_line(row.fields), std::move(step).value()});
+  }
+  return cases;
+}
+
+// A line of results: seconds where the step ran; why not where it did not.
+std::string measured_line(const ForesightCases::Case& one, const ForesightOptions& options,
+                          Status& failed) {
+  const auto times = time_steps(one.step, options.repetitions, options.seconds);
   if (times.ok()) {
     const StepTimes& t = times.value();
-    return fmt::format("{},yes,{:.6f},{:.6f},{:.6f},{}\n", settings, t.median, t.fastest, t.slowest,
-                       t.device_bytes);
+    return fmt::format("{},yes,{:.6f},{:.6f},{:.6f},{}\n", one.values, t.median, t.fastest,
+                       t.slowest, t.device_bytes);
   }
   failed = times.error();
-  if (times.error().code == ErrorCode::kOutOfMemory) return settings + ",no,,,,\n";
-  return settings + ",failed,,,,\n";
+  if (times.error().code == ErrorCode::kOutOfMemory) return one.values + ",no,,,,\n";
+  return one.values + ",failed,,,,\n";
 }
 
 Status run_foresight(const RunOptions& run, const ForesightOptions& options) {
-  QT_ASSIGN(const ForesightCases cases, read_cases(options.cases));
+  QT_ASSIGN(const ForesightCases all, read_cases(run, options.cases));
+  const auto& cases = all.cases;
   std::ofstream out(options.out);
   if (!out) return io_error("{}: cannot be written", options.out);
-  out << join(cases.keys, ",") << ",fits,seconds,fastest,slowest,device_bytes\n" << std::flush;
+  out << all.keys << ",fits,seconds,fastest,slowest,device_bytes\n" << std::flush;
   const double began = now();
-  for (std::size_t i = 0; i < cases.rows.size(); ++i) {
+  for (std::size_t i = 0; i < cases.size(); ++i) {
     if (options.limit > 0 && now() - began > options.limit) {
-      log_warning("{} of {} cases left out: {} are over", cases.rows.size() - i, cases.rows.size(),
+      log_warning("{} of {} cases left out: {} are over", cases.size() - i, cases.size(),
                   human_duration(options.limit));
       break;
     }
     Status failed;
     const double start = now();
-    const std::string line = measured_line(run, cases, cases.rows[i], options, failed);
+    const std::string line = measured_line(cases[i], options, failed);
     out << line << std::flush;
-    fmt::print("{}/{} {:.1f} s: {}", i + 1, cases.rows.size(), now() - start, line);
+    fmt::print("{}/{} {:.1f} s: {}", i + 1, cases.size(), now() - start, line);
     if (!failed.ok() && failed.error().code != ErrorCode::kOutOfMemory)
       log_warning("{}", failed.error().message);
     std::fflush(stdout);

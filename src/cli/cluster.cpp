@@ -42,7 +42,7 @@ Result<ClusterSpec> spec_of(const ClusterUpOptions& options) {
     QT_ASSIGN(const ConfigValues values, parse_config(text, options.file));
     FieldList fields;
     fields.add_section("cluster", "An emulated cluster.", section);
-    QT_TRY(apply_config(values, fields));
+    QT_TRY(apply_config(values, fields, "docs/studies.md"));
   }
   if (!options.name.empty()) section.name = options.name;
   if (!options.bandwidth.empty()) section.bandwidth = options.bandwidth;

@@ -67,11 +67,17 @@ Status run_analyse(const AnalyseOptions& options) {
     QT_ASSIGN(Condition condition, parse_condition(text));
     conditions.push_back(std::move(condition));
   }
-  const bool folder = std::filesystem::is_directory(options.input);
+  std::error_code failure;
+  const auto found = std::filesystem::status(options.input, failure);
+  if (!std::filesystem::exists(found)) {
+    return bad_input("{}: no such file or folder", options.input);
+  }
+  const bool folder = std::filesystem::is_directory(found);
   QT_ASSIGN(AnalyseInput input,
             folder ? load_study(options, conditions) : load_csv(options, conditions));
   QT_ASSIGN(const Analysis analysis,
             analyse(std::move(input.measured), std::move(input.simulated), options.input));
+  input.notes.insert(input.notes.end(), analysis.notes.begin(), analysis.notes.end());
   if (options.json) {
     Json json = to_json(analysis);
     json["notes"] = input.notes;

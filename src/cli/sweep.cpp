@@ -45,12 +45,14 @@ Status sweep(const SweepOptions& options) {
   if (!keep) std::filesystem::remove_all(folder, ignored);
   QT_TRY(status);
   compare_losses(rows);
+  const SweepRow* first = first_that_ran(rows);
   fmt::print(
       "\n{} on {} ranks. Loss: of the last step, and the curve's largest relative difference to "
-      "the first row's.\nSpeed: compared with the first row. Memory: of the rank that takes most. "
+      "that of\nthe first row that ran. Speed: compared with that row. Memory: of the rank that "
+      "takes most. "
       "Bytes: sent by one rank per step, "
       "by method.\n\n{}",
-      rows.front().run.model, options.ranks, table_of(rows));
+      first != nullptr ? first->run.model : config.model.name, options.ranks, table_of(rows));
   double worst = 0;
   std::size_t failed = 0;
   ErrorCode code = ErrorCode::kInternal;

@@ -76,6 +76,12 @@ Status check_key(const std::string& key, const std::string& origin) {
   if (kOurs.count(key) != 0) {
     return usage_error("{}: {} is set by the study itself ([measure] says how long)", origin, key);
   }
+  if (key == "batch.global") {
+    return usage_error(
+        "{}: batch.global is set by the study itself, the same for every row: write it as "
+        "[study] global_batch = N; another one is another study",
+        origin);
+  }
   if (key.find('.') != std::string::npos) return {};
   RunConfig scratch;
   const FieldList list = scratch.fields();
@@ -302,7 +308,8 @@ Result<StudyFile> StudyFile::parse(const std::string& text, const std::string& f
   fields.add_section("design", "Which rows, in which order.", study.design);
   fields.add_section("measure", "How long.", study.measure);
   fields.add_section("place", "Where.", study.place);
-  QT_TRY(apply_config(own, fields));
+  for (const char* section : {"fixed", "factors"}) fields.know_section(section);
+  QT_TRY(apply_config(own, fields, "docs/studies.md"));
   if (study.study.name.empty()) {
     study.study.name = std::filesystem::path(file).stem().string();
   }

@@ -47,7 +47,12 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
   for (const std::string& word : words_of(settings, ',')) {
     if (word.rfind("ranks=", 0) == 0) continue;
     const bool has_section = word.find('.') < word.find('=');
+    const std::size_t before = values.size();
     QT_TRY(parse_assignment(has_section ? word : "parallel." + word, values));
+    if (values.size() == before) {
+      return usage_error("layout {}: {} is given twice; say it once", settings,
+                         word.substr(0, word.find('=')));
+    }
   }
   RunConfig changed = config;
   QT_TRY(apply_config(values, changed.fields()));
@@ -91,10 +96,15 @@ Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings
   return row;
 }
 
-void compare_losses(std::vector<SweepRow>& rows) {
+const SweepRow* first_that_ran(const std::vector<SweepRow>& rows) {
   const auto first = std::find_if(rows.begin(), rows.end(),
                                   [](const SweepRow& row) { return row.failure.empty(); });
-  if (first == rows.end()) return;
+  return first == rows.end() ? nullptr : &*first;
+}
+
+void compare_losses(std::vector<SweepRow>& rows) {
+  const SweepRow* first = first_that_ran(rows);
+  if (first == nullptr) return;
   for (SweepRow& row : rows) {
     for (std::size_t i = 0; i < std::min(row.losses.size(), first->losses.size()); ++i) {
       row.loss_distance = std::max(row.loss_distance,
@@ -129,8 +139,9 @@ std::string table_of(const std::vector<SweepRow>& rows) {
         "{:<36} {:>8.4f} {:>9.1e} {:>9.2f} {:>6.0f}%  {:>10} {:>10}  {:>10} {:>10} {:>10} "
         "{:>6.1f}%\n",
         row.run.layout, row.losses.empty() ? 0 : row.losses.back(), row.loss_distance,
-        row.run.step_seconds * 1e3, 100 * rows.front().run.step_seconds / row.run.step_seconds,
-        human(predicted), human(resident), human(sent[1]), human(sent[2]), human(sent[3]),
+        row.run.step_seconds * 1e3,
+        100 * first_that_ran(rows)->run.step_seconds / row.run.step_seconds, human(predicted),
+        human(resident), human(sent[1]), human(sent[2]), human(sent[3]),
         100 * mean.bubble / mean.step);
   }
   return text;

@@ -17,9 +17,9 @@ namespace quintet {
 struct SweepRow {
   std::string settings;  // "tp=2,zero=1", as asked for
   RunSummary run;
-  std::vector<double> losses;  // by step
-  double loss_distance = 0;    // largest relative difference to the first row's, over all steps
-  std::string failure;         // why there is no result; empty when there is one
+  std::vector<double> losses;             // by step
+  double loss_distance = 0;               // largest relative difference to the first that ran
+  std::string failure;                    // why there is no result; empty when there is one
   ErrorCode code = ErrorCode::kInternal;  // of the failure
 };
 
@@ -38,7 +38,9 @@ Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings
                             std::int64_t ranks, const std::string& folder,
                             const std::atomic<bool>* interrupted = nullptr);
 
-// Fills in each row's distance to the first.
+// The row that others are compared with; none where no layout ran.
+const SweepRow* first_that_ran(const std::vector<SweepRow>& rows);
+// Fills in each row's distance to it.
 void compare_losses(std::vector<SweepRow>& rows);
 std::string table_of(const std::vector<SweepRow>& rows);
 

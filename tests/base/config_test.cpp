@@ -25,6 +25,7 @@ struct Config {
   FieldList fields() {
     FieldList list;
     list.add_section("main", "The section.", main);
+    list.know_section("other");
     return list;
   }
 };
@@ -93,6 +94,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{"[main]\n\ncuont = 1\n", {}, {"run.toml:3", "main.cuont", "did you mean main.count"}},
         Bad{"[mian]\ncount = 1\n", {}, {"mian.count", "did you mean main.count"}},
+        Bad{"[mian]\ncuont = 1\n", {}, {"mian.cuont", "did you mean main.count"}},
+        Bad{"[mian]\nx.y = 1\n", {}, {"mian.x.y", "did you mean the section [main]"}},
+        Bad{"[othr]\nx.y = 1\n", {}, {"othr.x.y", "did you mean the section [other]"}},
         Bad{"[elsewhere]\nkind = 1\n", {}, {"elsewhere.kind", "did you mean main.kind"}},
         Bad{"[main]\ncount = 11\n", {}, {"run.toml:2", "main.count = 11", "between 0 and 10"}},
         Bad{"[main]\ncount = 1.5\n", {}, {"main.count = 1.5", "an integer"}},

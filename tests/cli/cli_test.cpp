@@ -57,6 +57,10 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   const Outcome swept = quintet("sweep -n 2 --layout batch.micro_batch=5 --set train.steps=1");
   EXPECT_EQ(swept.exit_code, 2);
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
+  const Outcome twice = quintet("sweep -n 2 --model tiny --layout tp=2,parallel.tp=1");
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_TRUE(contains(twice.output, "\ntiny on 2 ranks.")) << twice.output;
+  EXPECT_TRUE(contains(twice.output, "parallel.tp is given twice")) << twice.output;
 }
 
 TEST(Cli, ATraceThatCannotBeMadeIsRefusedBeforeTheFirstStep) {
@@ -121,6 +125,40 @@ TEST(Cli, MistakesAreNamed) {
     EXPECT_EQ(outcome.exit_code, expected.exit_code) << arguments << "\n" << outcome.output;
     EXPECT_TRUE(contains(outcome.output, expected.says)) << arguments << "\n" << outcome.output;
   }
+}
+
+// A slip in a list of cases is found before any of them has run.
+TEST(Cli, ForesightChecksItsCasesBeforeTheFirst) {
+  const TemporaryFolder folder;
+  const std::string cases = (folder.path() / "cases.csv").string();
+  const std::string out = (folder.path() / "out.csv").string();
+  const auto bench = [&](const std::string& text) {
+    EXPECT_TRUE(write_file(cases, text).ok());
+    return quintet("bench foresight --model tiny --source 16 --repeat 3 --seconds 0.1 --cases " +
+                   cases + " --out " + out);
+  };
+  const std::string head = "batch.micro_batch,train.recompute\n1,none\n";
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"\nbatch.micro_btach\n1\n", ":2: unknown key batch.micro_btach"},
+           {head + "2,all\n", ":3: train.recompute = \"all\": expected one of"},
+           {head + "0,none\n", ":3: batch.micro_batch = 0"},
+           {head + "1\n", ":3: 1 fields where"},
+           {"model.name\ntiny\ntinny\n", ":3: "},
+           {"batch.global,batch.micro_batch\n4,2\n4,3\n", ":3: batch.global = 4"},
+           {"batch.micro_batch,batch.micro_batch\n1,2\n", "two columns"}}) {
+    const Outcome refused = bench(text);
+    EXPECT_EQ(refused.exit_code, 2) << text << refused.output;
+    EXPECT_TRUE(contains(refused.output, cases) && contains(refused.output, says))
+        << refused.output;
+    EXPECT_FALSE(std::filesystem::exists(out)) << text;
+  }
+  const Outcome plain = bench(
+      "\xef\xbb\xbf"
+      "batch.micro_batch,\"train.recompute\"\r\n1,full\r\n");
+  EXPECT_EQ(plain.exit_code, 0) << plain.output;
+  const std::string table = read_file(out).value();
+  EXPECT_TRUE(table.starts_with("batch.micro_batch,train.recompute,fits,")) << table;
+  EXPECT_TRUE(contains(table, "\n1,full,yes,")) << table;
 }
 
 TEST(Cli, VerifyPassesAndFailsWithTheRightCode) {

@@ -210,6 +210,8 @@ TEST(Csv, ReadsWhatSpreadsheetsWrite) {
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.rows[0].fields[1], "x\ny");
   EXPECT_EQ(table.rows[1].line, 5u);
+  EXPECT_EQ(csv_field(table.names[0]) + "," + csv_field(table.names[1]), "a,\"b,\"\"c\"\"\"");
+  EXPECT_EQ(csv_field("x\ny"), "\"x\ny\"");
   EXPECT_EQ(table.rows[1].fields[0], "");
   EXPECT_EQ(parse_csv("a,b\n1,2", "t").value().rows.size(), 1u);
 }
@@ -264,11 +266,21 @@ TEST(CsvTableOfObservations, ErrorsNameTheLineAndTheColumn) {
   ColumnChoice numeric = columns;
   numeric.numeric = {"tp"};
   refused("zero,tp,seconds\n0,two,3\n", numeric, "\"two\" is not a number");
+  ColumnChoice memory = columns;
+  memory.memory = "bytes";
+  refused("zero,tp,seconds,bytes\n0,1,3,0\n", memory, "t.csv:2: bytes is 0; memory is in bytes");
+  ColumnChoice block = columns;
+  block.block = "tp";
+  refused("zero,tp,seconds\n0,1,3\n", block, "tp is a factor; it cannot be the block, too");
+  block.block = "seconds";
+  refused("zero,tp,seconds\n0,1,3\n", block, "seconds is the response; it cannot be the block");
   numeric.numeric = {"pp"};
   refused("zero,tp,seconds\n0,1,3\n", numeric, "numeric pp is none of the factors");
   const auto some = table_from_csv(csv, columns, {{"tp", "2.0"}}, "t.csv").value();
   EXPECT_EQ(some.table.rows.size(), 1u);
-  EXPECT_FALSE(table_from_csv(csv, columns, {{"tp", "7"}}, "t.csv").ok());
+  const auto none = table_from_csv(csv, columns, {{"tp", "7"}, {"zero", "0"}}, "t.csv");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message, "t.csv: of 4 rows none has tp=7 and zero=0");
   EXPECT_FALSE(parse_condition("tp").ok());
   EXPECT_FALSE(parse_condition("=2").ok());
 }
@@ -304,6 +316,24 @@ TEST(Analysis, AnswersInWordsAndJson) {
   EXPECT_EQ(json.at("main_effects").size(), 2u + 1 + 4);
   EXPECT_EQ(json.at("interactions").size(), 2u + 8 + 4);
   EXPECT_TRUE(parse_json(to_text(json), "json").ok());
+}
+
+// The best of those that can be compared need not be the best.
+TEST(Analysis, SaysWhatComparisonsLeaveOut) {
+  Table measured;
+  measured.response = "seconds";
+  measured.factors = {factor("zero", {"0", "1", "2"})};
+  measured.rows = {seen({0}, 1.0, 8e9), seen({0}, 1.1, 8e9), seen({1}, 2.0, 4e9), seen({2}, 0.5),
+                   seen({2}, 0.6)};
+  Table predicted = measured;
+  predicted.rows = {seen({1}, 2.0), seen({2}, 0.5)};
+  EXPECT_EQ(analyse(measured, predicted, "t").value().notes,
+            (std::vector<std::string>{
+                "2 rows without memory left out of time against memory (zero 2)",
+                "2 rows without a prediction left out of predictions against measurements "
+                "(zero 0)"}));
+  measured.rows[4].memory_bytes = 2e9;  // of the same setting
+  EXPECT_TRUE(analyse(measured, measured, "t").value().notes.empty());
 }
 
 TEST(Analysis, RefusesWhatHasNothingToCompare) {

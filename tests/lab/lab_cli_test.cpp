@@ -34,6 +34,9 @@ TEST(StudyCli, AnalysesACsvFile) {
   EXPECT_EQ(column.exit_code, 2);
   EXPECT_TRUE(column.says("did you mean \"seconds\"")) << column.output;
   EXPECT_EQ(quintet("study analyse /no/such/file.csv --response a --factors b").exit_code, 3);
+  const Outcome nowhere = quintet("study analyse /no/such/folder");
+  EXPECT_EQ(nowhere.exit_code, 3);
+  EXPECT_TRUE(nowhere.says("no such file or folder")) << nowhere.output;
 }
 
 TEST(StudyCli, AnalysesAndReportsAStudy) {
@@ -54,6 +57,23 @@ TEST(StudyCli, AnalysesAndReportsAStudy) {
   EXPECT_TRUE(wrong.says("did you mean \"zero\"")) << wrong.output;
   const Outcome response = quintet("study analyse " + place + " --response speed");
   EXPECT_EQ(response.exit_code, 2);
+  for (const auto& [options, says] : std::vector<std::pair<std::string, std::string>>{
+           {"--numeric nonsense", "has no factor \"nonsense\""},
+           {"--factors zero --numeric nodes", "numeric nodes is none of the factors zero"},
+           {"--factors zero,parallel.zero", "factor zero is named twice"}}) {
+    const Outcome refused = quintet("study analyse " + place + " " + options);
+    EXPECT_EQ(refused.exit_code, 2) << options;
+    EXPECT_TRUE(refused.says(says)) << refused.output;
+  }
+  for (const auto& [options, says] : std::vector<std::pair<std::string, std::string>>{
+           {"--where zero=7", "none has zero=7; the study has 45 done, 3 impossible"},
+           {"--where zero=3 --where nodes=4 --where bandwidth=8gbit",
+            "3 impossible with zero=3 and nodes=4 and bandwidth=8gbit; run 16 is impossible: "
+            "needs <8> ranks"}}) {
+    const Outcome none = quintet("study analyse " + place + " " + options);
+    EXPECT_EQ(none.exit_code, 3) << options;
+    EXPECT_TRUE(none.says("no rows to analyse") && none.says(says)) << none.output;
+  }
   const Outcome page = quintet("study report " + place);
   EXPECT_EQ(page.exit_code, 0) << page.output;
   EXPECT_TRUE(page.says("report.html"));

@@ -107,6 +107,36 @@ TEST(Charts, AreWellFormedWhateverTheyShow) {
   EXPECT_TRUE(holds(draw(xy, 860), "<title>&lt;b&gt;</title>"));
 }
 
+// Intervals from few runs are as wide as numbers go, and wider.
+TEST(Charts, IntervalsWithoutEndStayInsideThePlot) {
+  constexpr double kInf = INFINITY;
+  for (const auto& [low, high] :
+       {std::pair{0.0, kInf}, std::pair{1e-200, 1e200}, std::pair{1.0, kInf}, std::pair{0.0, 3.0},
+        std::pair{5e-324, 1.7e308}, std::pair{std::nan(""), 3.0}}) {
+    for (const bool logarithmic : {false, true}) {
+      for (const bool band : {false, true}) {
+        XyChart chart;
+        chart.y.logarithmic = logarithmic;
+        chart.series = {
+            {.name = "", .points = {{1, 2, low, high, ""}, {2, 1, 0.5, 2, ""}}, .band = band}};
+        BarChart bars;
+        bars.parts = {"p"};
+        bars.bars = {{.label = "b", .parts = {2}, .low = low, .high = high}};
+        for (const std::string& svg : {draw(chart, 860), draw(bars, 860)}) {
+          for (const char* part : {"nan", "inf"}) EXPECT_FALSE(holds(svg, part)) << svg;
+        }
+      }
+    }
+  }
+  XyChart chart;
+  chart.y.logarithmic = true;
+  chart.series = {{.name = "", .points = {{1, 2, 0, kInf, ""}, {2, 1, 0.5, 4, ""}}}};
+  std::size_t bars = 0;
+  const std::string svg = draw(chart, 860);
+  for (std::size_t at = 0; (at = svg.find("\"eb ", at)) != std::string::npos; ++at) ++bars;
+  EXPECT_EQ(bars, 2u) << "one of them from edge to edge";
+}
+
 TEST(Charts, LabelsDoNotOverlap) {
   XyChart chart;
   for (int i = 0; i < 12; ++i) {
@@ -197,10 +227,12 @@ TEST(StudyReport, WhatIsNoStudyIsRefused) {
   refused("cannot be read as the store of a study");
   std::filesystem::remove(folder.path() / "study.sqlite");
   StudyFixture fixture((folder.path() / "study.sqlite").string());
-  refused("no rows to analyse");
+  refused("no rows to analyse: the study has none");
   fixture.fill();
   fixture.execute("UPDATE runs SET status = 'planned'");
-  refused("no rows to analyse");
+  refused("no rows to analyse: 48 planned");
+  fixture.execute("UPDATE runs SET status = 'failed', reason = 'killed' WHERE id < 41");
+  refused("no rows to analyse: 40 failed, 8 planned; run 1 is failed: killed");
   fixture.execute("UPDATE runs SET status = 'done', settings = '{\"bandwidth\":\"3gbit\"}'");
   refused("parallel.zero is missing");
   fixture.execute(

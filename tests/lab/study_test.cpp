@@ -97,6 +97,9 @@ TEST(StudyFiles, BadOnesAreRefusedWithTheReason) {
       {"[factors]\nparallel.zero = [1, 1]\n", {"twice"}},
       {"[factors]\nmodel.name = [\"tiny\", \"tinny\"]\n", {"s.toml:2", "tinny"}},
       {"[factors]\ntrain.steps = [1, 2]\n", {"train.steps", "set by the study itself"}},
+      {"[factors]\nbatch.global = [16, 32]\n",
+       {"s.toml:2", "batch.global", "[study] global_batch"}},
+      {head + "batch.global = 32\n[factors]\nparallel.zero = [0, 1]\n", {"batch.global"}},
       {"[factors]\nbandwidth = [\"1gbit\", \"fast\"]\n", {"s.toml:2", "fast"}},
       {"[factors]\nbandwidth = [1]\n", {"1gbit"}},
       {"[factors]\nnodes = [0]\n", {"nodes = 0"}},
@@ -118,6 +121,8 @@ TEST(StudyFiles, BadOnesAreRefusedWithTheReason) {
       {head + "[factors]\nnodes = [1, 2]\n[place]\nkind = \"emulated\"\n", {"bandwidth"}},
       {head + "[factors]\nnodes = [1, 2]\n[place]\nkind = \"hosts\"\n", {"hosts ="}},
       {head + "[factors]\nnodes = [1, 2]\n[study2]\nx = 1\n", {"study2.x"}},
+      {head + "[factor]\nparallel.zero = [0, 1]\n",
+       {"s.toml:8", "factor.parallel.zero", "[factors]", "docs/studies.md"}},
       {head + "[factors]\nnodes = [1, 2]\n[measure]\nsteps = 0\n", {"measure.steps"}},
       {"x = 1\n", {"outside a section"}},
   };

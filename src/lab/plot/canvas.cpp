@@ -1,6 +1,8 @@
 #include "lab/plot/canvas.h"
 
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -17,9 +19,15 @@ std::string closing(const std::string& tip, const char* name) {
   return tip.empty() ? "\n" : fmt::format("</{}>\n", name);
 }
 
+// What overflows has no place, and browsers take nothing but numbers.
+bool has_place(std::initializer_list<double> at) {
+  return std::all_of(at.begin(), at.end(), [](double value) { return std::isfinite(value); });
+}
+
 }  // namespace
 
 void Canvas::line(double x1, double y1, double x2, double y2, const std::string& css) {
+  if (!has_place({x1, y1, x2, y2})) return;
   body_ +=
       fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
                   css, x1, y1, x2, y2);
@@ -27,6 +35,7 @@ void Canvas::line(double x1, double y1, double x2, double y2, const std::string&
 
 void Canvas::text(double x, double y, const std::string& words, const char* anchor,
                   const std::string& css) {
+  if (!has_place({x, y})) return;
   body_ +=
       fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
                   css.empty() ? "" : fmt::format(" class=\"{}\"", css), escape_markup(words));
@@ -41,6 +50,7 @@ void Canvas::vertical_text(double x, double y, const std::string& words) {
 
 void Canvas::rectangle(double x, double y, double width, double height, const std::string& css,
                        const std::string& tip) {
+  if (!has_place({x, y, width, height})) return;
   body_ += fmt::format(
       "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}{}", css, x,
       y, std::max(width, 0.0), height, title_element(tip), closing(tip, "rect"));
@@ -53,6 +63,7 @@ void Canvas::path(const std::string& commands, const std::string& css, const std
 
 void Canvas::marker(double x, double y, std::size_t shape, const std::string& css,
                     const std::string& tip) {
+  if (!has_place({x, y})) return;
   constexpr double r = 4;
   std::string d;
   switch (shape % 4) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -84,7 +85,7 @@ Scale Scale::linear(double low, double high, bool from_zero) {
   const double step = round_step(high - low, 5);
   Scale scale;
   scale.low_ = std::floor(low / step + 1e-9) * step;
-  scale.high_ = std::ceil(high / step - 1e-9) * step;
+  scale.high_ = std::min(std::ceil(high / step - 1e-9) * step, std::numeric_limits<double>::max());
   return scale;
 }
 
@@ -98,30 +99,33 @@ Scale Scale::exactly(double low, double high) {
 Scale Scale::logarithmic(double low, double high) {
   Scale scale;
   scale.logarithmic_ = true;
-  const double room = std::max(std::pow(high / low, 0.05), 1.02);
-  scale.low_ = low / room;
-  scale.high_ = high * room;
+  // Differences of logarithms: ratios overflow where intervals are very wide.
+  const double room = std::max(std::exp(0.05 * (std::log(high) - std::log(low))), 1.02);
+  scale.low_ = std::max(low / room, std::numeric_limits<double>::min());
+  scale.high_ = std::min(high * room, std::numeric_limits<double>::max());
   return scale;
 }
 
 double Scale::operator()(double value) const {
-  const double share = logarithmic_ ? std::log(value / low_) / std::log(high_ / low_)
-                                    : (value - low_) / (high_ - low_);
+  const double share = logarithmic_
+                           ? (std::log(value) - std::log(low_)) / (std::log(high_) - std::log(low_))
+                           : (value - low_) / (high_ - low_);
   return from_ + share * (to_ - from_);
 }
 
 std::vector<Tick> Scale::ticks(int about, const ValueFormat& format) const {
   std::vector<Tick> ticks;
   const auto add = [&](double value) {
-    if (value >= low_ * (low_ > 0 ? 0.999999 : 1.000001) - 1e-300 &&
+    if (std::isfinite(value) && value >= low_ * (low_ > 0 ? 0.999999 : 1.000001) - 1e-300 &&
         value <= high_ * (high_ > 0 ? 1.000001 : 0.999999)) {
       ticks.push_back({value, format(value)});
     }
   };
-  const double decades = logarithmic_ ? std::log10(high_ / low_) : 0;
+  const double decades = logarithmic_ ? std::log10(high_) - std::log10(low_) : 0;
   if (!logarithmic_ || decades < 0.7) {
     const double step = round_step(high_ - low_, about);
-    for (double k = std::ceil(low_ / step - 1e-9); k * step <= high_ * (1 + 1e-9); ++k) {
+    const double last = std::min(high_ * (1 + 1e-9), std::numeric_limits<double>::max());
+    for (double k = std::ceil(low_ / step - 1e-9); k * step <= last; ++k) {
       add(k * step + 0.0);  // never "-0"
       if (ticks.size() > 50) break;
     }

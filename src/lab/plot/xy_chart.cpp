@@ -64,7 +64,9 @@ class XyDrawing {
       for (const ChartPoint& point : series.points) {
         x.include(point.x);
         y.include(point.y);
-        if (!series.faint) y.include(point.low), y.include(point.high);
+        // An interval's end at zero has no place on a logarithmic axis.
+        if (!series.faint && !(chart_.y.logarithmic && point.low <= 0)) y.include(point.low);
+        if (!series.faint) y.include(point.high);
       }
     }
     for (const Tick& tick : chart_.x.ticks) x.include(tick.value);
@@ -133,7 +135,7 @@ class XyDrawing {
     if (series.line) {
       std::string d;
       for (const ChartPoint& point : series.points) {
-        if (!std::isfinite(point.y)) continue;
+        if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
         d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", x_(point.x), y_(point.y));
       }
       if (!d.empty())
@@ -141,10 +143,10 @@ class XyDrawing {
                      series.faint ? series.points.front().tip : "");
     }
     for (const ChartPoint& point : series.points) {
-      if (!std::isfinite(point.y)) continue;
+      if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
       const double x = x_(point.x), y = y_(point.y);
-      if (!series.band && !series.faint && std::isfinite(point.low)) {
-        canvas_.line(x, y_(point.low), x, y_(point.high), "eb " + stroke);
+      if (!series.band && !series.faint && point.low <= point.high) {
+        canvas_.line(x, inside(point.low), x, inside(point.high), "eb " + stroke);
       }
       if (!series.markers) continue;
       const std::string css = series.faint    ? "fg"
@@ -154,14 +156,17 @@ class XyDrawing {
     }
   }
 
+  // Where an interval ends, or the plot where the interval has no end that can be shown.
+  double inside(double value) const { return std::fmax(top_, std::fmin(bottom_, y_(value))); }
+
   void draw_band(const Series& series) {
     std::string d;
     for (const ChartPoint& point : series.points) {
-      if (!std::isfinite(point.high)) return;
-      d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", x_(point.x), y_(point.high));
+      if (!(point.low <= point.high)) return;
+      d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", x_(point.x), inside(point.high));
     }
     for (auto point = series.points.rbegin(); point != series.points.rend(); ++point) {
-      d += fmt::format("L{:.1f} {:.1f}", x_(point->x), y_(point->low));
+      d += fmt::format("L{:.1f} {:.1f}", x_(point->x), inside(point->low));
     }
     if (!d.empty()) canvas_.path(d + "z", "bd " + fill_of(series.colour));
   }

@@ -186,25 +186,90 @@ std::string short_name(const StudyData& study, const std::string& name) {
 }
 
 // The factors asked for, by either name, as positions among the study's.
-Result<std::vector<std::size_t>> chosen_factors(const StudyData& study, const StudyChoice& choice,
-                                                const std::string& origin) {
+Result<std::vector<std::size_t>> factors_named(const StudyData& study,
+                                               const std::vector<std::string>& asked,
+                                               const std::string& origin) {
   std::vector<std::string> names;
   for (const StudyFactor& factor : study.factors) {
     names.push_back(short_name(study, factor.name));
   }
-  std::vector<std::size_t> chosen;
-  for (const std::string& asked : choice.factors.empty() ? names : choice.factors) {
-    const std::string name = short_name(study, asked);
+  std::vector<std::size_t> places;
+  for (const std::string& one : asked) {
+    const std::string name = short_name(study, one);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
       const std::string meant = nearest(name, names);
-      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, asked,
+      return usage_error("{}: the study has no factor \"{}\"{}; it has {}", origin, one,
                          meant.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", meant),
                          join(names, ", "));
     }
-    chosen.push_back(static_cast<std::size_t>(found - names.begin()));
+    places.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+  return places;
+}
+
+struct ChosenFactor {
+  std::size_t place = 0;  // among the study's
+  bool numeric = false;
+};
+
+Result<std::vector<ChosenFactor>> chosen_factors(const StudyData& study, const StudyChoice& choice,
+                                                 const std::string& origin) {
+  std::vector<std::string> all;
+  for (const StudyFactor& factor : study.factors) all.push_back(factor.name);
+  QT_ASSIGN(const auto places,
+            factors_named(study, choice.factors.empty() ? all : choice.factors, origin));
+  std::vector<ChosenFactor> chosen;
+  std::vector<std::string> names;
+  for (const std::size_t place : places) {
+    const StudyFactor& factor = study.factors[place];
+    names.push_back(short_name(study, factor.name));
+    if (std::count(places.begin(), places.end(), place) > 1) {
+      return usage_error("factor {} is named twice", names.back());
+    }
+    chosen.push_back({place, factor.numeric});
+  }
+  QT_ASSIGN(const auto numeric, factors_named(study, choice.numeric, origin));
+  for (const std::size_t place : numeric) {
+    const auto found = std::find(places.begin(), places.end(), place);
+    if (found == places.end()) {
+      return usage_error("numeric {} is none of the factors {}",
+                         short_name(study, study.factors[place].name), join(names, ", "));
+    }
+    chosen[static_cast<std::size_t>(found - places.begin())].numeric = true;
   }
   return chosen;
+}
+
+// "12 failed, 4 impossible".
+std::string count_by_status(const std::vector<const StudyRun*>& runs) {
+  std::map<std::string, std::size_t> counts;
+  for (const StudyRun* run : runs) ++counts[run->status];
+  std::vector<std::string> words;
+  for (const auto& [status, count] : counts) words.push_back(fmt::format("{} {}", count, status));
+  return join(words, ", ");
+}
+
+// Why nothing is left to analyse: what rows there are, and why the first of them is of no use.
+Error no_rows(const StudyData& study, const std::vector<const StudyRun*>& met,
+              const StudyTables& tables, const StudyChoice& choice, const std::string& origin) {
+  const std::string all = fmt::format("{}: there are no rows to analyse", origin);
+  if (study.runs.empty()) return bad_input("{}: the study has none", all);
+  if (met.empty()) {
+    std::vector<const StudyRun*> every;
+    for (const StudyRun& run : study.runs) every.push_back(&run);
+    return bad_input("{}: none has {}; the study has {}", all, describe(choice.conditions),
+                     count_by_status(every));
+  }
+  std::string why;
+  const StudyRun& first = *met.front();
+  if (!tables.notes.empty() && first.status == "done") {
+    why = "; " + tables.notes.back();
+  } else if (!first.reason.empty()) {
+    why = fmt::format("; run {} is {}: {}", first.id, first.status, first.reason);
+  }
+  return bad_input("{}: {}{}{}", all, count_by_status(met),
+                   choice.conditions.empty() ? "" : " with " + describe(choice.conditions), why);
 }
 
 }  // namespace
@@ -228,13 +293,9 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   StudyTables tables;
   Table& measured = tables.measured;
   measured.response = choice.response.empty() ? "step_seconds" : choice.response;
-  for (const std::size_t f : chosen) {
-    const StudyFactor& factor = study.factors[f];
+  for (const auto& [place, numeric] : chosen) {
+    const StudyFactor& factor = study.factors[place];
     const std::string name = short_name(study, factor.name);
-    const bool numeric = factor.numeric || std::any_of(choice.numeric.begin(), choice.numeric.end(),
-                                                       [&](const std::string& one) {
-                                                         return one == name || one == factor.name;
-                                                       });
     auto made = make_factor(name, factor.levels, numeric);
     if (!made.ok()) {
       tables.notes.push_back(made.error().message + "; taken as names");
@@ -246,9 +307,7 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   measured.time = "step_seconds";
   std::vector<bool> meets(study.runs.size(), true);
   for (const Condition& condition : choice.conditions) {
-    StudyChoice one;
-    one.factors = {condition.name};
-    QT_ASSIGN(const auto place, chosen_factors(study, one, origin));
+    QT_ASSIGN(const auto place, factors_named(study, {condition.name}, origin));
     std::vector<std::string> settings;
     for (const StudyRun& run : study.runs) settings.push_back(run.settings[place[0]]);
     const std::vector<bool> meant = levels_meant(settings, condition.level);
@@ -257,9 +316,12 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
   Table& simulated = tables.simulated = measured;
   std::map<std::int64_t, std::size_t> blocks;
   std::map<std::vector<std::string>, std::size_t> settings;
+  std::vector<const StudyRun*> met;
   for (std::size_t r = 0; r < study.runs.size(); ++r) {
+    if (!meets[r]) continue;
     const StudyRun& run = study.runs[r];
-    if (run.status != "done" || !meets[r]) continue;
+    met.push_back(&run);
+    if (run.status != "done") continue;
     Observation row;
     row.setting = settings.try_emplace(run.settings, settings.size()).first->second;
     row.seconds = run.step_seconds > 0 ? run.step_seconds : kUnknown;
@@ -270,10 +332,10 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
       continue;
     }
     for (std::size_t f = 0; f < chosen.size(); ++f) {
-      const auto level = find_level(measured.factors[f], run.settings[chosen[f]]);
+      const auto level = find_level(measured.factors[f], run.settings[chosen[f].place]);
       if (!level) {
         return bad_input("{}: run {} has {} = {}, which is none of the study's levels", origin,
-                         run.id, measured.factors[f].name, run.settings[chosen[f]]);
+                         run.id, measured.factors[f].name, run.settings[chosen[f].place]);
       }
       row.level.push_back(*level);
     }
@@ -282,6 +344,9 @@ Result<StudyTables> tables_from_study(const StudyData& study, const StudyChoice&
     row.breakdown = run.breakdown;
     if (!run.simulated) row.block = blocks.try_emplace(run.block, blocks.size()).first->second;
     (run.simulated ? simulated : measured).rows.push_back(std::move(row));
+  }
+  if (measured.rows.empty() && simulated.rows.empty()) {
+    return no_rows(study, met, tables, choice, origin);
   }
   measured.blocks = std::max<std::size_t>(blocks.size(), 1);
   return tables;

@@ -49,8 +49,8 @@ Result<StudyData> read_study(const Path& folder);
 // A level as people write it: text without quotes, numbers as they are.
 std::string level_text(const Json& level);
 
-// The runs that are done, as tables: measured and simulated. An error names what cannot be: a
-// response or factor that the study does not have.
+// The runs that are done, as tables: measured and simulated; there is one at least. An error names
+// what cannot be: a response or factor that the study does not have, or why no run is left.
 struct StudyTables {
   Table measured, simulated;
   std::vector<std::string> notes;  // e.g. a numeric factor with a level that is no number

@@ -156,7 +156,9 @@ void add_method(const StudyData& study, const StudyTables& tables, const Analysi
   if (!analysis.constant_factors.empty()) {
     items.push_back("One level only, not analysed: " + join(analysis.constant_factors, ", ") + ".");
   }
-  for (const std::string& note : tables.notes) items.push_back(note + ".");
+  for (const auto* notes : {&tables.notes, &analysis.notes}) {
+    for (const std::string& note : *notes) items.push_back(note + ".");
+  }
   for (const std::string& one : analysis.effects.not_estimated) {
     items.push_back("Not estimated: " + one + ".");
   }

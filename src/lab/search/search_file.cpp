@@ -465,6 +465,7 @@ Result<SearchFile> SearchFile::parse(const std::string& text, const std::string&
   fields.add_section("budget", "How long.", search.budget);
   fields.add_section("ladder", "On which models.", search.ladder);
   fields.add_section("place", "Where.", search.place);
+  for (const char* section : {"fixed", "space"}) fields.know_section(section);
   QT_TRY(apply_config(own, fields, "docs/search.md"));
   if (search.search.name.empty()) search.search.name = std::filesystem::path(file).stem().string();
   QT_TRY(check_sections(search, file));

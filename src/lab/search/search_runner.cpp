@@ -100,14 +100,15 @@ class SearchRunner {
     auto plan = search_.plan_of(one.settings, one.level, threads_);
     if (!plan.ok()) return refuse(id, "impossible", plan.error().message);
     SearchJob job{id, static_cast<std::size_t>(one.rungs.back().rung), std::move(plan).value(), 0};
-    if (slots_ > 1 && !search_.simulated()) {
+    const bool limited = search_.place.memory_gib > 0;
+    if ((slots_ > 1 || limited) && !search_.simulated()) {
       const auto bytes = planned_bytes(job.plan.config, search_.ranks());
       if (!bytes.ok()) return refuse(id, "impossible", bytes.error().message);
       job.bytes = bytes.value();
       const bool on_host = job.plan.config.train.device == "cpu";
       // A GPU whose memory nobody gave is not shared.
-      if (!on_host && search_.place.memory_gib == 0) job.bytes = memory_;
-      if (search_.place.memory_gib > 0 && job.bytes > memory_) {
+      if (!on_host && !limited) job.bytes = memory_;
+      if (limited && job.bytes > memory_) {
         return refuse(
             id, "out_of_memory",
             fmt::format("{} are planned, and [place] memory_gib = {}",

@@ -1,5 +1,6 @@
 #include "lab/statistics/analysis.h"
 
+#include "base/text.h"
 #include "lab/statistics/distributions.h"
 
 namespace quintet {
@@ -33,6 +34,47 @@ std::vector<Estimate> means_of(const std::vector<Cell>& cells, const Noise& nois
   return means;
 }
 
+// "3 rows without memory left out of time against memory (zero 3, tp 2; ...)".
+void note_left_out(const Table& table, const std::vector<Cell>& cells, const char* why,
+                   std::vector<std::string>& notes) {
+  constexpr std::size_t kNamed = 3;
+  std::size_t rows = 0;
+  std::vector<std::string> names;
+  for (const Cell& cell : cells) {
+    rows += cell.count;
+    if (names.size() < kNamed) names.push_back(table.describe(cell.level, table.all_factors()));
+  }
+  if (rows == 0) return;
+  notes.push_back(fmt::format("{} row{} {} ({}{})", rows, rows == 1 ? "" : "s", why,
+                              join(names, "; "), cells.size() > kNamed ? "; ..." : ""));
+}
+
+// Where some settings only can be compared, the best of all may be missing.
+void note_gaps(Analysis& analysis) {
+  std::vector<Cell> gaps;
+  if (!analysis.tradeoffs.empty()) {
+    for (const Cell& cell : analysis.cells) {
+      if (std::isnan(cell.memory_bytes)) gaps.push_back(cell);
+    }
+    note_left_out(analysis.table, gaps, "without memory left out of time against memory",
+                  analysis.notes);
+  }
+  const auto& predicted = analysis.prediction.cells;
+  if (predicted.empty()) return;
+  gaps.clear();
+  std::size_t next = 0;  // both are in the order of levels
+  for (const Cell& cell : cells_of(analysis.compared)) {
+    if (next < predicted.size() && predicted[next].level == cell.level) {
+      ++next;
+    } else {
+      gaps.push_back(cell);
+    }
+  }
+  note_left_out(analysis.compared, gaps,
+                "without a prediction left out of predictions against measurements",
+                analysis.notes);
+}
+
 }  // namespace
 
 Result<Analysis> analyse(Table measured, Table simulated, const std::string& origin) {
@@ -59,6 +101,7 @@ Result<Analysis> analyse(Table measured, Table simulated, const std::string& ori
   if (const auto nodes = table.find("nodes")) {
     analysis.scalings = scaling_of(table, analysis.cells, *nodes);
   }
+  note_gaps(analysis);
   return analysis;
 }
 

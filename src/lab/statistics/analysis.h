@@ -28,6 +28,7 @@ struct Analysis {
   std::vector<Scaling> scalings;
   Table compared;  // what `prediction` speaks of
   Prediction prediction;
+  std::vector<std::string> notes;  // what a comparison had to leave out, and why
 };
 
 // Of what was measured; of what was simulated where nothing was. Both have the same factors.

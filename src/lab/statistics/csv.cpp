@@ -158,6 +158,7 @@ Result<CsvTable> parse_csv(std::string_view text, const std::string& origin) {
     if (!named) {
       for (const std::string& name : row.fields) table.names.push_back(trimmed(name));
       QT_TRY(check_names(table.names, row.line, origin));
+      table.line = row.line;
       named = true;
       continue;
     }
@@ -170,6 +171,13 @@ Result<CsvTable> parse_csv(std::string_view text, const std::string& origin) {
   if (!named) return bad_input("{}: is empty; the first line must name the columns", origin);
   if (table.rows.empty()) return bad_input("{}: names columns but has no rows", origin);
   return table;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
 }
 
 bool is_missing(std::string_view field) {

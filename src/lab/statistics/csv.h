@@ -14,6 +14,7 @@ namespace quintet {
 
 struct CsvTable {
   std::vector<std::string> names;  // of the columns, unique and not empty
+  std::size_t line = 0;            // of the names
   struct Row {
     std::size_t line = 0;             // where it begins, counted from 1
     std::vector<std::string> fields;  // as many as there are names
@@ -26,6 +27,9 @@ struct CsvTable {
 
 // The first line names the columns. Empty lines are passed over; spaces around names go.
 Result<CsvTable> parse_csv(std::string_view text, const std::string& origin);
+
+// A field as it is written: in quotes where it would not be read back without.
+std::string csv_field(const std::string& text);
 
 // Whether a field says that there is no value: empty, "NA", "NaN", "null", "-".
 bool is_missing(std::string_view field);

@@ -35,6 +35,12 @@ Result<Columns> find_columns(const CsvTable& csv, const ColumnChoice& choice,
     return {};
   };
   QT_TRY(optional(choice.block, columns.block));
+  const bool explains = columns.block && std::find(columns.factors.begin(), columns.factors.end(),
+                                                   *columns.block) != columns.factors.end();
+  if (columns.block && (explains || *columns.block == columns.response)) {
+    return usage_error("{} is {}; it cannot be the block, too", choice.block,
+                       explains ? "a factor" : "the response");
+  }
   QT_TRY(optional(choice.memory, columns.memory));
   QT_TRY(optional(choice.predicted, columns.predicted));
   for (const std::string& name : choice.numeric) {
@@ -45,9 +51,11 @@ Result<Columns> find_columns(const CsvTable& csv, const ColumnChoice& choice,
   return columns;
 }
 
-// A positive number; kUnknown where the field is empty.
+constexpr const char* kEffects = "effects are factors, for which all values must be above zero";
+
+// A positive number; kUnknown where the field is empty. `why` it must be one.
 Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size_t column,
-                        const std::string& origin) {
+                        const std::string& origin, const char* why) {
   const std::string& field = row.fields[column];
   if (is_missing(field)) return kUnknown;
   const auto value = plain_number(field);
@@ -56,9 +64,7 @@ Result<double> positive(const CsvTable& csv, const CsvTable::Row& row, std::size
                      csv.names[column], field);
   }
   if (!(*value > 0)) {
-    return bad_input(
-        "{}:{}: {} is {}; effects are factors, for which all values must be above zero", origin,
-        row.line, csv.names[column], field);
+    return bad_input("{}:{}: {} is {}; {}", origin, row.line, csv.names[column], field, why);
   }
   return *value;
 }
@@ -78,7 +84,9 @@ Result<std::vector<const CsvTable::Row*>> rows_that_meet(const CsvTable& csv,
   for (std::size_t r = 0; r < meets.size(); ++r) {
     if (meets[r]) rows.push_back(&csv.rows[r]);
   }
-  if (rows.empty()) return bad_input("{}: no row meets the conditions", origin);
+  if (rows.empty()) {
+    return bad_input("{}: of {} rows none has {}", origin, csv.rows.size(), describe(conditions));
+  }
   return rows;
 }
 
@@ -90,6 +98,12 @@ Result<Condition> parse_condition(const std::string& text) {
     return usage_error("condition \"{}\": expected NAME=LEVEL, e.g. zero=3", text);
   }
   return Condition{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string describe(const std::vector<Condition>& conditions) {
+  std::vector<std::string> words;
+  for (const Condition& one : conditions) words.push_back(one.name + "=" + one.level);
+  return join(words, " and ");
 }
 
 Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& choice,
@@ -131,10 +145,10 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
     }
     if (columns.predicted) {
       Observation guess{.level = seen.level, .breakdown = {}};
-      QT_ASSIGN(guess.response, positive(csv, *row, *columns.predicted, origin));
+      QT_ASSIGN(guess.response, positive(csv, *row, *columns.predicted, origin, kEffects));
       if (!std::isnan(guess.response)) result.predicted.rows.push_back(std::move(guess));
     }
-    QT_ASSIGN(seen.response, positive(csv, *row, columns.response, origin));
+    QT_ASSIGN(seen.response, positive(csv, *row, columns.response, origin, kEffects));
     if (std::isnan(seen.response)) {
       result.without_response.push_back(row->line);
       continue;
@@ -148,7 +162,10 @@ Result<CsvObservations> table_from_csv(const CsvTable& csv, const ColumnChoice& 
       seen.block = blocks.try_emplace(block, blocks.size()).first->second;
     }
     if (columns.memory) {
-      QT_ASSIGN(seen.memory_bytes, positive(csv, *row, *columns.memory, origin));
+      QT_ASSIGN(
+          seen.memory_bytes,
+          positive(csv, *row, *columns.memory, origin,
+                   "memory is in bytes, above zero; where it is not known, leave the field empty"));
     }
     table.rows.push_back(std::move(seen));
   }

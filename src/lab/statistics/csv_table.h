@@ -23,6 +23,8 @@ struct Condition {
   std::string name, level;
 };
 Result<Condition> parse_condition(const std::string& text);
+// "zero=3 and tp=2".
+std::string describe(const std::vector<Condition>& conditions);
 
 struct CsvObservations {
   Table table;

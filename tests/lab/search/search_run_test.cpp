@@ -193,6 +193,23 @@ TEST(Searches, TwoAtATimeAndUpALadder) {
   EXPECT_TRUE(testing::contains(read_file(out / "best.toml").value(), "name = \"mini\""));
 }
 
+// Another number of trials at a time must not decide what is possible.
+TEST(Searches, MemoryIsLimitedWhateverRunsAtATime) {
+  for (const int parallel : {1, 2}) {
+    const TemporaryFolder folder;
+    const std::string file =
+        write_search(folder, fmt::format("trials = 2\nparallel = {}", parallel),
+                     std::string(kRates) + "[budget]\nsteps = 3\n[place]\nmemory_gib = 0.01\n");
+    const Path out = folder.path() / "out";
+    const Outcome run = quintet("search run " + file + " --out " + out.string());
+    EXPECT_TRUE(run.says("[place] memory_gib = 0.01")) << run.output;
+    const std::vector<Trial> trials = trials_in(out);
+    ASSERT_EQ(trials.size(), 2u);
+    for (const Trial& trial : trials)
+      EXPECT_EQ(trial.rungs[0].status, "out_of_memory") << parallel << " at a time";
+  }
+}
+
 TEST(Searches, StepTimesArePlannedWithoutTraining) {
   const TemporaryFolder folder;
   ASSERT_TRUE(write_file(folder.path() / "s.toml",
