@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "data/corpus/build.h"
 #include "data/loader/text_bytes.h"
@@ -160,6 +162,38 @@ TEST(Validation, FiguresAgreeHoweverTheyAreTaken) {
     EXPECT_EQ(result.value().total.sequences, 12);
     EXPECT_NEAR(result.value().loss(), loss, 1e-6);
   }
+}
+
+// What was asked of the training, and of its ranks, does not stop whoever wants its figures.
+TEST(Validation, RunsWithARampARewindOrAnotherLayoutAreEvaluated) {
+  const TemporaryFolder folder;
+  RunConfig config = validated_run(folder.path(), 3);
+  config.batch.global = 8;
+  config.batch.ramp = {"2=4"};
+  config.train.on_spike = "rewind";
+  config.output.save_every = 1;
+  const auto trained = run_alone(config);
+  ASSERT_TRUE(trained.ok()) << trained.error().message;
+  const Path checkpoint = checkpoint_folder(folder.path()).value();
+  const auto result =
+      evaluate(checkpoint, evaluation_config(checkpoint, {}).value(), *make_single_world());
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result.value().total.sequences, 24);  // three of the largest batches, as in the run
+  EXPECT_NEAR(result.value().loss(), trained.value().summary.validation_loss.value(), 1e-6);
+  // As a run under another layout leaves it.
+  RunConfig saved = load_run_config((checkpoint / "run.toml").string(), {}).value();
+  saved.train.skip_batches = "2";
+  saved.parallel.shard_group = 4;
+  saved.parallel.gather_fp8 = true;
+  saved.parallel.schedule = "interleaved";
+  saved.parallel.interleave = 2;
+  const Path other = folder.path() / "other";
+  put_file(other / "run.toml", config_to_toml(saved.fields(), false));
+  std::filesystem::copy(checkpoint / "config.json", other / "config.json");
+  const auto options = step_options(evaluation_config(other, {}).value().run, 1);
+  EXPECT_TRUE(options.ok()) << options.error().message;
+  const std::vector<std::string> asked = {"parallel.shard_group=4"};
+  EXPECT_FALSE(step_options(evaluation_config(other, asked).value().run, 1).ok());
 }
 
 // Of a rate so high that the loss rises, the best checkpoint is an early one; it is kept, and
