@@ -114,6 +114,9 @@ TEST(Cli, MistakesAreNamed) {
       {"train --set output.folder=/proc/nowhere", {"", 7, "/proc/nowhere"}},
       {"verify " + folder.path().string(), {"", 3, "config.json: no such file"}},
       {"verify " + golden("tiny") + " --tp 2", {"", 2, "do not divide"}},
+      {"verify " + golden("tiny") + " --tp -1", {"", 2, "--tp"}},
+      {"verify " + golden("tiny") + " --pp 0", {"", 2, "--pp"}},
+      {"verify " + golden("tiny") + " --interleave 0", {"", 2, "--interleave"}},
       {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
   };
   for (const auto& [arguments, expected] : cases) {
