@@ -313,6 +313,25 @@ Result<std::int64_t> accumulation_of(const BatchSection& batch, const Grid& grid
   return accumulate;
 }
 
+// Refuses keys of one kind of data where data.kind is another.
+template <class Section>
+Status check_unset(Section section, const std::string& kind, const char* of_kind) {
+  Section unset;
+  FieldList given, usual;
+  given.add_section("data", "", section);
+  usual.add_section("data", "", unset);
+  const auto text_of = [](const Field& field) {
+    return std::visit([](const auto* target) { return to_toml(TomlValue(*target)); }, field.target);
+  };
+  for (std::size_t i = 0; i < given.fields().size(); ++i) {
+    if (text_of(given.fields()[i]) == text_of(usual.fields()[i])) continue;
+    return usage_error(
+        "{} has no effect with data.kind = \"{}\"; leave it out, or set data.kind = \"{}\"",
+        given.fields()[i].key, kind, of_kind);
+  }
+  return {};
+}
+
 // Refuses keys that would have no effect, and models whose special ids the data does not use.
 Status check_data_keys(const RunConfig& config, const T5Config& model) {
   if (model.pad_id != 0 || model.decoder_start_id != 0) {
@@ -321,28 +340,17 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
         "with id 0 here; models with other ids cannot be trained",
         model.name, model.pad_id, model.decoder_start_id);
   }
-  const auto refuse = [&](const char* key, const char* kind) {
-    return usage_error(
-        "data.{} has no effect with data.kind = \"{}\"; leave it out, or set data.kind = \"{}\"",
-        key, config.data.kind, kind);
-  };
-  const PairsConfig& pairs = config.data.pairs;
-  if (config.data.kind != "pairs") {
-    if (!pairs.files.empty()) return refuse("files", "pairs");
-    if (!pairs.tokenizer.empty()) return refuse("tokenizer", "pairs");
+  const std::string& kind = config.data.kind;
+  if (kind != "pairs") {
+    QT_TRY(check_unset(config.data.pairs, kind, "pairs"));
   } else if (tokenizer_place(config).empty()) {
     return usage_error("data.kind = \"pairs\" needs data.tokenizer, or model.weights with one");
   }
-  if (config.data.kind == "corpus") return {};
-  const CorpusConfig none;
-  const CorpusConfig& given = config.data.corpus;
-  if (given.folder != none.folder) return refuse("folder", "corpus");
-  if (given.split != none.split) return refuse("split", "corpus");
-  if (given.only != none.only) return refuse("only", "corpus");
-  if (given.pack != none.pack) return refuse("pack", "corpus");
-  if (given.mode_tokens != none.mode_tokens) return refuse("mode_tokens", "corpus");
-  if (given.objective.name != none.objective.name) return refuse("objective", "corpus");
-  if (config.data.kind == "pairs") return {};
+  if (kind == "corpus") return {};
+  CorpusConfig corpus = config.data.corpus;
+  if (kind == "synthetic") corpus.objective.spans = {};  // it is cut into spans, too
+  QT_TRY(check_unset(std::move(corpus), kind, "corpus"));
+  if (kind == "pairs") return {};
   constexpr std::int64_t kLongestSynthetic = 8192;
   if (config.batch.source > kLongestSynthetic) {
     return usage_error("batch.source = {}: synthetic examples have at most {} tokens",
