@@ -8,6 +8,7 @@
 #include "train/agreement.h"
 #include "train/batch_ramp.h"
 #include "train/checkpoint.h"
+#include "train/run_signals.h"
 
 namespace quintet {
 namespace {
@@ -102,6 +103,7 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
 
 Result<ValidationResult> evaluate(const Path& checkpoint, const EvaluationConfig& config,
                                   World& world) {
+  const RunSignals signals;
   auto started = Watchdog::start(world, config.run.parallel.timeout);
   if (!started.ok()) return told_by_rank_0(started.error(), world);
   const std::unique_ptr<Watchdog> watchdog = std::move(started).value();

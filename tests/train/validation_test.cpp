@@ -2,6 +2,7 @@
 #include "train/validation.h"
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "tests/support/temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -263,6 +265,38 @@ TEST(Validation, RefusesWhatCannotBe) {
   const auto none = evaluation_config(folder.path(), {});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("run.toml"), std::string::npos);
+}
+
+// Of a run that would validate for ever: the step is saved, and as one that was not validated.
+TEST(Validation, ARequestToStopEndsItWithoutAResult) {
+  const TemporaryFolder folder;
+  RunConfig config = validated_run(folder.path(), 2);
+  config.validate.every = 1;
+  config.validate.sequences = std::int64_t{1} << 40;
+  const auto stopped = [&](std::int64_t seconds, const auto& run) {
+    std::thread sender([&] {
+      while (!std::filesystem::exists(folder.path() / "metrics.jsonl"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(std::chrono::seconds(seconds));
+      ::kill(::getpid(), SIGTERM);
+    });
+    const auto result = run();
+    sender.join();
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, ErrorCode::kInterrupted) << result.error().message;
+  };
+  for (const std::int64_t step : {1, 2}) {
+    stopped(1, [&] { return run_alone(config); });
+    const auto lines = lines_of_run(folder.path());
+    ASSERT_EQ(static_cast<std::int64_t>(lines.size()), step);
+    EXPECT_FALSE(lines.back().contains("validation"));
+    EXPECT_EQ(newest_checkpoint(folder.path())->step, step);
+    config.output.resume = true;
+  }
+  const Path checkpoint = checkpoint_folder(folder.path()).value();
+  const EvaluationConfig given = evaluation_config(checkpoint, {}).value();
+  const RunSignals signals;  // whenever it comes
+  stopped(0, [&] { return evaluate(checkpoint, given, *make_single_world()); });
 }
 
 class CorpusValidation : public ::testing::Test {
