@@ -8,6 +8,7 @@
 #include "model/t5_config.h"
 #include "tests/support/command.h"
 #include "tests/support/temporary_folder.h"
+#include "train/run_config.h"
 
 namespace quintet {
 namespace {
@@ -216,6 +217,31 @@ TEST(Cli, PlanOfEveryPreset) {
                                plan["bytes_at_peak"]["optimizer"].get<std::int64_t>();
     EXPECT_EQ(state, 14 * plan["parameters"].get<std::int64_t>());
   }
+}
+
+// Shards differ by the weights in them: with rates of their own, later ranks can take more.
+TEST(Cli, PlanFindsTheRankThatTakesMost) {
+  const Outcome outcome = quintet(
+      "plan --json --ranks 2 --model tiny --threads 1 --source 32 --precision bf16 --micro-batch 1 "
+      "--zero 3 --offload 0.5 --set optimizer.clip_norm=0 --set parallel.prefetch=2 "
+      "--set model.base_width=32");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto plan = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(plan["rank"], 1);
+  EXPECT_EQ(plan["ranks_looked_at"], 2);
+  RunConfig config;
+  config.batch.micro_batch = 1;
+  config.batch.source = 32;
+  config.train.precision = "bf16";
+  config.train.threads = 1;
+  config.parallel.zero = 3;
+  config.parallel.prefetch = 2;
+  config.optimizer.offload = 0.5;
+  config.optimizer.clip_norm = 0;
+  config.model.base_width = 32;
+  const StepOptions step = step_options(config, 2).value();
+  EXPECT_EQ(plan["total_bytes"], compile_step(step, 1).arena_bytes);
+  EXPECT_GT(compile_step(step, 1).arena_bytes, compile_step(step, 0).arena_bytes);
 }
 
 // Planning needs no GPU; running does, and says so where there is none.
