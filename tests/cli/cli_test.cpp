@@ -60,6 +60,16 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
 }
 
+// mpirun says nothing of the one, and of the other that a signal killed it.
+TEST(Cli, LaunchSaysWhyMpirunCouldNotStart) {
+  const Outcome slots = quintet("launch -n 4 --hosts localhost:2 -- train --set train.steps=1");
+  EXPECT_EQ(slots.exit_code, 2) << slots.output;
+  EXPECT_TRUE(contains(slots.output, "4 ranks, and --hosts has 2 slots")) << slots.output;
+  const Outcome nowhere = quintet("launch -n 2 --hosts no-such-host.invalid:2 -- train");
+  EXPECT_EQ(nowhere.exit_code, 1) << nowhere.output;
+  EXPECT_FALSE(contains(nowhere.output, "signal")) << nowhere.output;
+}
+
 TEST(Cli, ATraceThatCannotBeMadeIsRefusedBeforeTheFirstStep) {
   const std::string run = "train --model tiny --source 16 --micro-batch 2 --set train.steps=2 ";
   const Outcome early = quintet(run + "--trace /tmp/t.json");
