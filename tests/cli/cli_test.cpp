@@ -60,6 +60,22 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   EXPECT_TRUE(contains(swept.output, "is not a multiple of")) << swept.output;
 }
 
+TEST(Cli, ASweepRunsOnTheRanksThatALayoutNames) {
+  const std::string sweep = "sweep -n 2 --source 16 --micro-batch 2 --set train.steps=1 ";
+  const Outcome alone = quintet(sweep + "--layout zero=1,ranks=1");
+  EXPECT_EQ(alone.exit_code, 0) << alone.output;
+  EXPECT_TRUE(contains(alone.output, "one rank")) << alone.output;
+  for (const char* ranks : {"ranks=16", "ranks=3", "ranks=one", "ranks="}) {
+    const Outcome other = quintet(sweep + "--layout " + ranks);
+    EXPECT_EQ(other.exit_code, 2) << other.output;
+    EXPECT_TRUE(contains(other.output, "all 2 ranks of the sweep")) << other.output;
+  }
+  const Outcome ramp =
+      quintet(sweep + "--layout zero=1 --set batch.global=4 --set 'batch.ramp=[\"1=2\"]'");
+  EXPECT_EQ(ramp.exit_code, 2) << ramp.output;
+  EXPECT_TRUE(contains(ramp.output, "batches of one size")) << ramp.output;
+}
+
 // mpirun says nothing of the one, and of the other that a signal killed it.
 TEST(Cli, LaunchSaysWhyMpirunCouldNotStart) {
   const Outcome slots = quintet("launch -n 4 --hosts localhost:2 -- train --set train.steps=1");
