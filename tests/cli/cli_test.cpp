@@ -298,6 +298,12 @@ TEST(Cli, TrainWritesWhatItPromises) {
   const Outcome outcome = quintet("train --set train.steps=5 --set output.folder=" + run.string());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(contains(outcome.output, "trained to step 5"));
+  const auto again = [&](const std::string& set) {
+    return quintet("train --set output.resume=true --set output.folder=" + run.string() + set);
+  };
+  EXPECT_TRUE(contains(again(" --set train.steps=5").output, "raise train.steps to go on"));
+  EXPECT_TRUE(contains(again(" --set train.steps=9 --set train.stop_after=5").output,
+                       "raise train.stop_after, or leave it out, to go on"));
   for (const char* file :
        {"metrics.jsonl", "checkpoints/step-00000005/model.safetensors",
         "checkpoints/step-00000005/config.json", "checkpoints/step-00000005/run.toml"}) {
