@@ -145,6 +145,7 @@ TEST(Cli, MistakesAreNamed) {
       {"verify " + golden("tiny") + " --pp 0", {"", 2, "--pp"}},
       {"verify " + golden("tiny") + " --interleave 0", {"", 2, "--interleave"}},
       {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
+      {"export " + missing + " ''", {"", 2, "is empty"}},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = quintet(arguments);
