@@ -146,6 +146,13 @@ TEST(Cli, MistakesAreNamed) {
       {"verify " + golden("tiny") + " --interleave 0", {"", 2, "--interleave"}},
       {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
       {"export " + missing + " ''", {"", 2, "is empty"}},
+      {"generate x y --temperature nan", {"", 2, "--temperature"}},
+      {"generate x y --temperature=-1", {"", 2, "between 0 and 100"}},
+      {"generate x y --top-p nan", {"", 2, "--top-p"}},
+      {"generate x y --length-penalty nan", {"", 2, "--length-penalty"}},
+      {"generate x y --length-penalty inf", {"", 2, "--length-penalty"}},
+      {"generate x y --threads -1", {"", 2, "--threads"}},
+      {"generate x y --threads 100000000", {"", 2, "--threads"}},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = quintet(arguments);
