@@ -17,8 +17,8 @@ void ModelSection::list(FieldList& fields) {
              "folder with trained weights to start from (Hugging Face's, `quintet export`'s, a "
              "checkpoint); model.name then defaults to it; empty: random weights");
   fields.add("vocabulary", vocabulary,
-             "words of embedding and head; -1: what the model's configuration says, 0: as many as "
-             "the corpus's tokenizer has, rounded up to a multiple of 128",
+             "words of embedding and head, 2 or more; -1: what the model's configuration says, 0: "
+             "as many as the corpus's tokenizer has, rounded up to a multiple of 128",
              between(-1, 1 << 24));
   fields.add("base_width", base_width,
              "d_model of the narrow model that learning rates and decay were chosen on: initial "
@@ -236,7 +236,8 @@ Status fit_vocabulary(const RunConfig& config, T5Config& model) {
   if (asked < 0) return {};
   if (asked > 0) {
     model.vocab_size = asked;
-    return validate(model);
+    const Status fits = validate(model);
+    return fits.ok() ? fits : usage_error("model.vocabulary = {}: {}", asked, fits.error().message);
   }
   if (config.data.kind == "synthetic") {
     return usage_error(
@@ -438,6 +439,12 @@ Status check_sizes(const StepOptions& options) {
 
 Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
+  if (config.data.kind == "corpus" && config.data.corpus.folder.empty() &&
+      config.data.corpus.mixture.empty()) {
+    return usage_error(
+        "data.folder is not set: data.kind = \"corpus\" needs a corpus made by `quintet data "
+        "build`, or several in data.mixture");
+  }
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;
