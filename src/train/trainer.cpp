@@ -302,6 +302,10 @@ class Run {
 
 // Compiles the step, makes the device and the data ready.
 Status Run::prepare() {
+  if (config_.output.resume && !keeps_files_) {
+    return usage_error(
+        "output.resume = true without output.folder, the folder of the run to continue");
+  }
   doing("compiling the step");
   QT_TRY(step_options(config_, world_.size()));
   QT_ASSIGN(options_, options_in(phase_));
