@@ -136,7 +136,9 @@ void OutputSection::list(FieldList& fields) {
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add(
       "resume_changed", resume_changed,
-      "allow a resumed run other settings of data, model and optimizer than it was saved with");
+      "allow a resumed run other settings than it was saved with, as long as the saved weights and "
+      "optimizer state are still its own: other data, rates or dropout, no other model or "
+      "optimizer");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
   fields.add("trace_first", trace_first, "the first step of the trace, counted from the start",
