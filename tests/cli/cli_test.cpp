@@ -133,7 +133,7 @@ TEST(Cli, MistakesAreNamed) {
       {"plan --set model.vocabulary=1", {"", 2, "model.vocabulary = 1"}},
       {"train --set data.kind=corpus", {"", 2, "data.folder is not set"}},
       {"train --set output.resume=true", {"", 2, "without output.folder"}},
-      {"train --pp 2", {"", 2, "quintet launch -n 2 -- train"}},
+      {"train --pp 2", {"", 2, "quintet launch -n 2 -- ..."}},
       {"plan --precision fp16", {"", 2, "fp32, bf16"}},
       {"plan --set train.gradients=bf16", {"", 2, "more precise"}},
       {"train --set data.words=1000", {"", 2, "data.words"}},
