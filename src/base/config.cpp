@@ -1,6 +1,7 @@
 #include "base/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -26,6 +27,7 @@ Status check_number(const Field& field, const ConfigValue& value, double number)
   } else {
     range = fmt::format("between {} and {}", field.limits.min, field.limits.max);
   }
+  if (!std::isfinite(number)) range = "a finite number, " + range;
   return usage_error("{}: {} = {}: expected {} ({})", value.origin, field.key, to_toml(value.value),
                      range, field.doc);
 }

@@ -47,6 +47,8 @@ class Parser {
     std::vector<TomlEntry> entries;
     std::set<std::string> sections, keys;
     std::string section;
+    constexpr std::string_view kMark = "\xEF\xBB\xBF";  // some editors put it before UTF-8
+    if (starts_with(kMark)) at_ = kMark.size();
     while (true) {
       skip_blank_lines();
       if (at_end()) return entries;

@@ -17,6 +17,8 @@ struct ExportCommand {
 };
 
 Status export_checkpoint(ExportCommand& command) {
+  if (command.output.empty())
+    return usage_error("export: the name of the folder to make is empty; give one");
   ExportOptions& options = command.options;
   options.checkpoint = command.checkpoint;
   options.output = command.output;

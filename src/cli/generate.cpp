@@ -24,6 +24,17 @@ struct GenerateCommand {
   bool ids = false, json = false;
 };
 
+// CLI::Range takes nan for a number in any range.
+CLI::Validator number_between(double least, double most) {
+  return {[=](std::string& text) {
+            double number = 0;
+            if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most)
+              return std::string();
+            return fmt::format("{}: expected a number between {} and {}", text, least, most);
+          },
+          fmt::format("FLOAT in [{} - {}]", least, most)};
+}
+
 // What turns text into a source and a result into text; none when ids are given.
 class TextCodec {
  public:
@@ -232,17 +243,18 @@ void add_generate(CLI::App& app, Action& action) {
   command
       ->add_option("--length-penalty", options->length_penalty,
                    "beam search: scores are divided by length to this power")
+      ->check(number_between(-10, 10))
       ->capture_default_str();
   command
       ->add_option("--temperature", options->temperature,
                    "draw words at this temperature; 0: always the best")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_between(0, 100))
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "draw from this many best words")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--top-p", options->top_p, "of those, from the fewest with this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0, 1))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the draws")->capture_default_str();
   command->add_option("--batch", options->batch, "texts at one time")
@@ -254,7 +266,8 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--precision", options->precision, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads (0: one per core)");
+  command->add_option("--threads", options->threads, "CPU threads (0: one per core)")
+      ->check(CLI::Range(0, 1024));
   command->add_flag("--json", options->json, "print JSON, one line per text");
   command->footer("Example: quintet generate runs/corpus \"one <extra_id_0> three\"");
   command->callback(

@@ -1,11 +1,14 @@
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/index.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/plan_time.h"
@@ -28,6 +31,11 @@ struct RankPlan {
   std::int64_t bytes_beside = 0;  // that the device takes beside the arena
   // What validation needs, parameters included, and how much of it the step would not have taken.
   std::int64_t validation = 0, validation_more = 0;
+};
+
+struct Plan {
+  std::vector<RankPlan> stages;  // of each, its rank that takes most
+  std::int64_t looked_at = 0;    // ranks
 };
 
 Json to_json(const RankPlan& plan) {
@@ -67,10 +75,12 @@ const RankPlan& largest(const std::vector<RankPlan>& stages) {
   });
 }
 
-Json to_json(const StepOptions& step, const std::vector<RankPlan>& stages, std::int64_t saving) {
+Json to_json(const StepOptions& step, const Plan& plan, std::int64_t saving) {
+  const std::vector<RankPlan>& stages = plan.stages;
   Json json = {{"model", step.model.name},
                {"parameters", step.model.parameters()},
                {"ranks", step.grid.size()},
+               {"ranks_looked_at", plan.looked_at},
                {"dp", step.grid.dp},
                {"tp", step.grid.tp},
                {"pp", step.grid.pp},
@@ -152,7 +162,8 @@ void print_traffic(const std::vector<Traffic>& traffic) {
   }
 }
 
-void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::int64_t saving) {
+void print(const StepOptions& step, const Plan& plan, std::int64_t saving) {
+  const std::vector<RankPlan>& stages = plan.stages;
   const RankPlan& most = largest(stages);
   fmt::print("{}: {} parameters", step.model.name, with_commas(step.model.parameters()));
   if (step.grid.size() > 1) {
@@ -166,7 +177,12 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::in
     fmt::print(" + {:.3f} recomputed", most.dry.recompute_flops * 1e-12);
   fmt::print("{}\n\n", stages.size() > 1 ? fmt::format(" on stage {}", most.stage) : "");
   if (stages.size() > 1) print_stages(stages);
-  if (step.grid.size() > 1) fmt::print("rank {}, one of those that take most:\n", most.rank);
+  if (step.grid.size() > 1) {
+    fmt::print("rank {}, which takes most of {}:\n", most.rank,
+               plan.looked_at == step.grid.size()
+                   ? fmt::format("all {}", plan.looked_at)
+                   : fmt::format("the {} looked at", plan.looked_at));
+  }
   print_memory(most, saving);
   if (step.target.device == Device::kCuda) {
     fmt::print("\non the GPU, with what the driver and the libraries take: {}\n",
@@ -175,11 +191,57 @@ void print(const StepOptions& step, const std::vector<RankPlan>& stages, std::in
   print_traffic(most.traffic);
 }
 
-// `simulation`: has played the distinct ranks already, and has their programs. `validation`: the
-// options of validation between the steps, where there is any.
-Result<std::vector<RankPlan>> plan_of(const StepOptions& step,
-                                      const std::optional<StepOptions>& validation,
-                                      const Simulation* simulation) {
+// The ranks whose programs are compiled to find the one that takes most: all, or of a large world
+// so many. There of each stage the first and the last tensor-parallel rank (the first counts what
+// all have, else they are alike), and of data-parallel ranks, which differ by the weights that
+// begin and end in their shards, those of the first copy of what is sharded, from the first to the
+// last at equal distances. What another one takes more is a few small tensors.
+std::vector<std::int32_t> ranks_to_look_at(const StepOptions& step) {
+  constexpr std::int32_t kMost = 64;
+  const Grid& grid = step.grid;
+  std::vector<std::int32_t> ranks;
+  if (grid.size() <= kMost) {
+    ranks.resize(index(grid.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+  const auto group = static_cast<std::int32_t>(step.layout.shard_group);
+  const std::int32_t tps = std::min(grid.tp, 2);
+  const std::int32_t shards = step.layout.zero == 0 ? 1 : group > 0 ? group : grid.dp;
+  const std::int32_t dps = std::min(shards, std::max(kMost / (grid.pp * tps), 2));
+  const auto spread = [](std::int64_t i, std::int64_t count, std::int64_t all) {
+    return static_cast<std::int32_t>(count == 1 ? 0 : i * (all - 1) / (count - 1));
+  };
+  for (std::int32_t pp = 0; pp < grid.pp; ++pp)
+    for (std::int32_t dp = 0; dp < dps; ++dp)
+      for (std::int32_t tp = 0; tp < tps; ++tp)
+        ranks.push_back(grid.rank_of(spread(dp, dps, shards), spread(tp, tps, grid.tp), pp));
+  return ranks;
+}
+
+RankPlan plan_of_rank(const StepOptions& step, const std::optional<StepOptions>& validation,
+                      std::int32_t rank, const Backend& backend) {
+  Program program = compile_step(step, rank);
+  std::int64_t needs = 0, more = 0;
+  if (validation) {
+    needs = compile_beside(*validation, program).arena_bytes;
+    more = std::max<std::int64_t>(needs - program.arena_bytes, 0);
+    program.arena_bytes += more;
+  }
+  return {rank,
+          program.place.pp,
+          dry_run(program),
+          traffic_of(program, backend),
+          backend.bytes_beside_arena(program),
+          needs,
+          more};
+}
+
+// Of each stage the rank that takes most of those looked at. `played`: the step's programs are
+// known to fit together. `validation`: the options of validation between the steps, where there is
+// any.
+Result<Plan> plan_of(const StepOptions& step, const std::optional<StepOptions>& validation,
+                     bool played) {
   if (validation && step.grid.size() > 1) {
     const auto findings = verify_all_ranks(*validation);
     if (!findings.empty()) {
@@ -187,7 +249,7 @@ Result<std::vector<RankPlan>> plan_of(const StepOptions& step,
                         join(findings, "\n  "));
     }
   }
-  if (simulation == nullptr && step.grid.size() > 1) {
+  if (!played && step.grid.size() > 1) {
     const auto findings = verify_all_ranks(step);
     if (!findings.empty()) {
       return make_error(ErrorCode::kInternal, "the ranks' programs do not fit together:\n  {}",
@@ -195,27 +257,17 @@ Result<std::vector<RankPlan>> plan_of(const StepOptions& step,
     }
   }
   const auto backend = make_backend(step.target);
-  std::vector<RankPlan> stages;
-  const auto add = [&](Program program) {
-    std::int64_t needs = 0, more = 0;
-    if (validation) {
-      needs = compile_beside(*validation, program).arena_bytes;
-      more = std::max<std::int64_t>(needs - program.arena_bytes, 0);
-      program.arena_bytes += more;
-    }
-    stages.push_back({program.place.rank, program.place.pp, dry_run(program),
-                      traffic_of(program, *backend), backend->bytes_beside_arena(program), needs,
-                      more});
-  };
-  for (std::int32_t pp = 0; pp < step.grid.pp; ++pp) {
-    const std::int32_t rank = step.grid.rank_of(0, 0, pp);
-    const SimulatedRank* played = nullptr;
-    for (std::size_t i = 0; simulation != nullptr && i < simulation->ranks.size(); ++i) {
-      if (simulation->ranks[i].rank == rank) played = &simulation->ranks[i];
-    }
-    played != nullptr ? add(*played->program) : add(compile_step(step, rank));
+  const std::vector<std::int32_t> ranks = ranks_to_look_at(step);
+  std::vector<RankPlan> plans(ranks.size());
+  parallel_items(std::ssize(ranks), true, [&](std::int64_t i, int) {
+    plans[index(i)] = plan_of_rank(step, validation, ranks[index(i)], *backend);
+  });
+  Plan plan{std::vector<RankPlan>(index(step.grid.pp)), std::ssize(ranks)};
+  for (RankPlan& one : plans) {
+    RankPlan& most = plan.stages[index(one.stage)];
+    if (one.dry.arena_bytes > most.dry.arena_bytes) most = std::move(one);
   }
-  return stages;
+  return plan;
 }
 
 // What --machine and its options ask for.
@@ -270,17 +322,16 @@ Status run_plan(const RunOptions& options, const MachineOptions& asked) {
     QT_ASSIGN(const ValidationData data, open_validation_data(config, step));
     validation = validation_options(step, data.padded);
   }
-  QT_ASSIGN(const std::vector<RankPlan> stages,
-            plan_of(step, validation, simulation ? &*simulation : nullptr));
+  QT_ASSIGN(const Plan plan, plan_of(step, validation, simulation.has_value()));
   if (config.output.folder.empty()) config.output.folder = "anywhere";  // as a run that saves
   const std::int64_t saving = saving_bytes(config.output, step);
   if (asked.json) {
-    Json json = to_json(step, stages, saving);
+    Json json = to_json(step, plan, saving);
     if (simulation) json.update(time_json(*simulation, *machine));
     fmt::print("{}\n", to_text(json, 2));
     return {};
   }
-  print(step, stages, saving);
+  print(step, plan, saving);
   if (simulation) print_time(*simulation, *machine);
   return {};
 }

@@ -18,6 +18,7 @@ void add_train(CLI::App& app, Action& action) {
       QT_ASSIGN(const std::unique_ptr<World> world, join_world());
       Result<RunConfig> config = agree_on_config(options->load(), *world);
       if (!config.ok()) return told_by_rank_0(config.error(), *world);
+      const std::int64_t stop_after = config.value().train.stop_after;
       QT_ASSIGN(const TrainResult result, train(std::move(config).value(), *world));
       if (world->rank() != 0) return {};
       if (result.ended_early && result.was_done) {
@@ -28,8 +29,9 @@ void add_train(CLI::App& app, Action& action) {
         return {};
       }
       if (result.was_done) {
-        fmt::print("nothing to do: already trained to step {}; raise train.steps to go on\n",
-                   result.steps);
+        fmt::print("nothing to do: already trained to step {}; {} to go on\n", result.steps,
+                   result.steps == stop_after ? "raise train.stop_after, or leave it out,"
+                                              : "raise train.steps");
         return {};
       }
       fmt::print("trained to step {}, final loss {:.4f}", result.steps, result.final_loss);

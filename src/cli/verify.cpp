@@ -126,14 +126,17 @@ void add_verify(CLI::App& app, Action& action) {
       ->add_option("--accumulate", options->accumulate,
                    "split each batch into this many micro-batches")
       ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--tp", options->layout.tp,
-                      "tensor-parallel ranks (started by mpirun, srun or launch)");
-  command->add_option("--pp", options->layout.pp, "pipeline stages");
+  command
+      ->add_option("--tp", options->layout.tp,
+                   "tensor-parallel ranks (started by mpirun, srun or launch)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--pp", options->layout.pp, "pipeline stages")->check(CLI::Range(1, 1024));
   command->add_option("--zero", options->layout.zero, "ZeRO stage")->check(CLI::Range(0, 3));
   command->add_option("--schedule", options->layout.schedule, "1f1b or interleaved")
       ->check(CLI::IsMember({"1f1b", "interleaved"}));
-  command->add_option("--interleave", options->layout.interleave,
-                      "pieces of the model on each stage");
+  command
+      ->add_option("--interleave", options->layout.interleave, "pieces of the model on each stage")
+      ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->json, "print JSON");
   command->add_flag("--all", options->all, "every gradient and every step, not only the worst");
   command->footer(

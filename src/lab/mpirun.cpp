@@ -133,6 +133,14 @@ Result<std::vector<std::string>> mpirun_line(const MpirunOptions& options,
   if (!options.hosts.empty()) {
     QT_ASSIGN(std::vector<HostSlots> hosts, parse_hosts(options.hosts));
     std::erase_if(hosts, [&](const HostSlots& host) { return left_out(host.name); });
+    std::int64_t slots = 0;
+    for (const HostSlots& host : hosts) slots += host.slots;
+    if (options.ranks > slots) {  // mpirun would end without a word
+      return usage_error(
+          "{} ranks, and --hosts has {} slot{}: {}; name more hosts, or more ranks of each, such "
+          "as node1:8",
+          options.ranks, slots, slots == 1 ? "" : "s", hosts_text(hosts));
+    }
     add({"--host", hosts_text(hosts)});
     add(attached_daemons());
   }
@@ -228,7 +236,11 @@ CommandEnd run_to_end(const std::vector<std::string>& line, const std::string& l
   if (stops_wanted != 0) {
     return {make_error(ErrorCode::kInterrupted, "interrupted, without saving"), false};
   }
-  // mpirun passes on the first rank's code, or 128 + the signal that killed it.
+  // mpirun passes on the first rank's code, or 128 + the signal that killed it; what is beyond all
+  // signals is its own, for what it could not start.
+  constexpr int kLastSignal = 64;
+  if (code > 128 + kLastSignal)
+    return {make_error(ErrorCode::kInternal, "mpirun ended with exit code {}", code), false};
   if (code > 128 && code != static_cast<int>(ErrorCode::kInterrupted)) {
     return {make_error(ErrorCode::kPeerLost, "a rank was killed by signal {} ({})", code - 128,
                        ::strsignal(code - 128)),

@@ -22,6 +22,29 @@ std::vector<std::string> words_of(const std::string& text, char separator) {
   return words;
 }
 
+constexpr std::string_view kRanks = "ranks=";
+
+bool is_about_ranks(const std::string& word) {
+  return word.rfind(kRanks, 0) == 0;
+}
+
+// On how many of the sweep's ranks a layout runs: on all, or on one.
+Result<std::int64_t> ranks_of(const std::string& settings, std::int64_t all) {
+  std::int64_t ranks = all;
+  for (const std::string& word : words_of(settings, ',')) {
+    if (!is_about_ranks(word)) continue;
+    if (word == fmt::format("{}{}", kRanks, all)) {
+      ranks = all;
+    } else if (word == fmt::format("{}1", kRanks)) {
+      ranks = 1;
+    } else {
+      return usage_error("{}: a layout runs on all {} ranks of the sweep (-n), or on one: ranks=1",
+                         word, all);
+    }
+  }
+  return ranks;
+}
+
 }  // namespace
 
 std::vector<std::string> usual_layouts(std::int64_t ranks) {
@@ -45,7 +68,7 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
                               std::int64_t ranks) {
   ConfigValues values;
   for (const std::string& word : words_of(settings, ',')) {
-    if (word.rfind("ranks=", 0) == 0) continue;
+    if (is_about_ranks(word)) continue;
     const bool has_section = word.find('.') < word.find('=');
     const std::size_t before = values.size();
     QT_TRY(parse_assignment(has_section ? word : "parallel." + word, values));
@@ -56,6 +79,12 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
   }
   RunConfig changed = config;
   QT_TRY(apply_config(values, changed.fields()));
+  if (!changed.batch.ramp.empty()) {
+    return usage_error(
+        "a sweep compares layouts at batches of one size, and batch.ramp asks for several; leave "
+        "it "
+        "out, or --set batch.ramp=[]");
+  }
   const std::int64_t global_batch = config.batch.global > 0
                                         ? config.batch.global
                                         : config.batch.micro_batch * config.batch.accumulate;
@@ -70,8 +99,9 @@ Result<SweepRow> run_layout(const RunConfig& config, const std::string& settings
                             const std::atomic<bool>* interrupted) {
   SweepRow row;
   row.settings = settings;
-  if (settings.rfind("ranks=1", 0) == 0) ranks = 1;
-  Result<RunConfig> changed = with_layout(config, settings, ranks);
+  const Result<std::int64_t> asked = ranks_of(settings, ranks);
+  ranks = asked.ok() ? asked.value() : ranks;
+  Result<RunConfig> changed = asked.ok() ? with_layout(config, settings, ranks) : asked.error();
   if (!changed.ok()) {
     row.failure = changed.error().message;
     row.code = changed.error().code;

@@ -98,7 +98,7 @@ Result<Grid> make_grid(std::int64_t world, const LayoutConfig& layout) {
     const std::int64_t fewer = world / model * model, more = fewer + model;
     return usage_error(
         "tp {} x pp {} = {} ranks for one copy of the model do not divide the {} rank{} of this "
-        "run; start {}{} ranks (quintet launch -n {} -- train ...), or choose tp and pp "
+        "run; start {}{} ranks (quintet launch -n {} -- ...), or choose tp and pp "
         "whose product divides {}",
         layout.tp, layout.pp, model, world, world == 1 ? "" : "s",
         fewer > 0 ? fmt::format("{} or ", fewer) : "", more, more, world);

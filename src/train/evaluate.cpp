@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "parallel/watchdog.h"
 #include "train/agreement.h"
+#include "train/batch_ramp.h"
 #include "train/checkpoint.h"
+#include "train/run_signals.h"
 
 namespace quintet {
 namespace {
@@ -69,16 +71,30 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
   if (run.data.kind != "pairs") run.data.pairs.tokenizer.clear();
   run.model.weights.clear();
   run.output = {};
+  // What only training has a use for, and would refuse here.
   run.train.noise_scale = false;
+  run.train.on_spike = "none";
+  run.train.skip_batches.clear();
   run.validate.patience = 0;
-  const std::int64_t global =
-      run.batch.global > 0 ? run.batch.global : run.batch.micro_batch * run.batch.accumulate;
+  QT_ASSIGN(const std::vector<BatchPhase> phases, batch_phases(run));
+  const std::int64_t global = phases.back().global > 0
+                                  ? phases.back().global
+                                  : run.batch.micro_batch * run.batch.accumulate;
+  run.batch.ramp.clear();
   // What is asked now counts, not what was asked of the run.
   const auto asked = [&](const std::string& key) {
     return std::any_of(assignments.begin(), assignments.end(),
                        [&](const std::string& one) { return one.rfind(key + "=", 0) == 0; });
   };
   if (asked("validate.batches") && !asked("validate.sequences")) run.validate.sequences = 0;
+  // These fit the run's ranks and need not fit others; the figures are the same without them.
+  const LayoutConfig usual;
+  if (!asked("parallel.shard_group")) run.parallel.shard_group = usual.shard_group;
+  if (!asked("parallel.gather_fp8")) run.parallel.gather_fp8 = usual.gather_fp8;
+  if (!asked("parallel.schedule") && !asked("parallel.interleave")) {
+    run.parallel.schedule = usual.schedule;
+    run.parallel.interleave = usual.interleave;
+  }
   config.sequences = run.validate.count(global);
   run.batch.global = 0;
   run.batch.accumulate = std::max<std::int64_t>(run.parallel.pp, 1);  // fills a pipeline
@@ -87,6 +103,7 @@ Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
 
 Result<ValidationResult> evaluate(const Path& checkpoint, const EvaluationConfig& config,
                                   World& world) {
+  const RunSignals signals;
   auto started = Watchdog::start(world, config.run.parallel.timeout);
   if (!started.ok()) return told_by_rank_0(started.error(), world);
   const std::unique_ptr<Watchdog> watchdog = std::move(started).value();

@@ -23,7 +23,8 @@ struct EvaluationConfig {
 Result<EvaluationConfig> evaluation_config(const Path& checkpoint,
                                            const std::vector<std::string>& assignments);
 
-// Called by all ranks together, with the same configuration; all get the same.
+// Called by all ranks together, with the same configuration; all get the same. What asks a run to
+// stop (run_signals.h) ends it between two batches, without a result.
 Result<ValidationResult> evaluate(const Path& checkpoint, const EvaluationConfig& config,
                                   World& world);
 

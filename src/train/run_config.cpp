@@ -17,8 +17,8 @@ void ModelSection::list(FieldList& fields) {
              "folder with trained weights to start from (Hugging Face's, `quintet export`'s, a "
              "checkpoint); model.name then defaults to it; empty: random weights");
   fields.add("vocabulary", vocabulary,
-             "words of embedding and head; -1: what the model's configuration says, 0: as many as "
-             "the corpus's tokenizer has, rounded up to a multiple of 128",
+             "words of embedding and head, 2 or more; -1: what the model's configuration says, 0: "
+             "as many as the corpus's tokenizer has, rounded up to a multiple of 128",
              between(-1, 1 << 24));
   fields.add("base_width", base_width,
              "d_model of the narrow model that learning rates and decay were chosen on: initial "
@@ -136,7 +136,9 @@ void OutputSection::list(FieldList& fields) {
   fields.add("resume", resume, "continue from the newest checkpoint in the folder");
   fields.add(
       "resume_changed", resume_changed,
-      "allow a resumed run other settings of data, model and optimizer than it was saved with");
+      "allow a resumed run other settings than it was saved with, as long as the saved weights and "
+      "optimizer state are still its own: other data, rates or dropout, no other model or "
+      "optimizer");
   fields.add("trace", trace,
              "file for a time line of some steps on all ranks, for chrome://tracing or Perfetto");
   fields.add("trace_first", trace_first, "the first step of the trace, counted from the start",
@@ -236,7 +238,8 @@ Status fit_vocabulary(const RunConfig& config, T5Config& model) {
   if (asked < 0) return {};
   if (asked > 0) {
     model.vocab_size = asked;
-    return validate(model);
+    const Status fits = validate(model);
+    return fits.ok() ? fits : usage_error("model.vocabulary = {}: {}", asked, fits.error().message);
   }
   if (config.data.kind == "synthetic") {
     return usage_error(
@@ -313,6 +316,25 @@ Result<std::int64_t> accumulation_of(const BatchSection& batch, const Grid& grid
   return accumulate;
 }
 
+// Refuses keys of one kind of data where data.kind is another.
+template <class Section>
+Status check_unset(Section section, const std::string& kind, const char* of_kind) {
+  Section unset;
+  FieldList given, usual;
+  given.add_section("data", "", section);
+  usual.add_section("data", "", unset);
+  const auto text_of = [](const Field& field) {
+    return std::visit([](const auto* target) { return to_toml(TomlValue(*target)); }, field.target);
+  };
+  for (std::size_t i = 0; i < given.fields().size(); ++i) {
+    if (text_of(given.fields()[i]) == text_of(usual.fields()[i])) continue;
+    return usage_error(
+        "{} has no effect with data.kind = \"{}\"; leave it out, or set data.kind = \"{}\"",
+        given.fields()[i].key, kind, of_kind);
+  }
+  return {};
+}
+
 // Refuses keys that would have no effect, and models whose special ids the data does not use.
 Status check_data_keys(const RunConfig& config, const T5Config& model) {
   if (model.pad_id != 0 || model.decoder_start_id != 0) {
@@ -321,28 +343,17 @@ Status check_data_keys(const RunConfig& config, const T5Config& model) {
         "with id 0 here; models with other ids cannot be trained",
         model.name, model.pad_id, model.decoder_start_id);
   }
-  const auto refuse = [&](const char* key, const char* kind) {
-    return usage_error(
-        "data.{} has no effect with data.kind = \"{}\"; leave it out, or set data.kind = \"{}\"",
-        key, config.data.kind, kind);
-  };
-  const PairsConfig& pairs = config.data.pairs;
-  if (config.data.kind != "pairs") {
-    if (!pairs.files.empty()) return refuse("files", "pairs");
-    if (!pairs.tokenizer.empty()) return refuse("tokenizer", "pairs");
+  const std::string& kind = config.data.kind;
+  if (kind != "pairs") {
+    QT_TRY(check_unset(config.data.pairs, kind, "pairs"));
   } else if (tokenizer_place(config).empty()) {
     return usage_error("data.kind = \"pairs\" needs data.tokenizer, or model.weights with one");
   }
-  if (config.data.kind == "corpus") return {};
-  const CorpusConfig none;
-  const CorpusConfig& given = config.data.corpus;
-  if (given.folder != none.folder) return refuse("folder", "corpus");
-  if (given.split != none.split) return refuse("split", "corpus");
-  if (given.only != none.only) return refuse("only", "corpus");
-  if (given.pack != none.pack) return refuse("pack", "corpus");
-  if (given.mode_tokens != none.mode_tokens) return refuse("mode_tokens", "corpus");
-  if (given.objective.name != none.objective.name) return refuse("objective", "corpus");
-  if (config.data.kind == "pairs") return {};
+  if (kind == "corpus") return {};
+  CorpusConfig corpus = config.data.corpus;
+  if (kind == "synthetic") corpus.objective.spans = {};  // it is cut into spans, too
+  QT_TRY(check_unset(std::move(corpus), kind, "corpus"));
+  if (kind == "pairs") return {};
   constexpr std::int64_t kLongestSynthetic = 8192;
   if (config.batch.source > kLongestSynthetic) {
     return usage_error("batch.source = {}: synthetic examples have at most {} tokens",
@@ -430,6 +441,12 @@ Status check_sizes(const StepOptions& options) {
 
 Result<StepOptions> make_step_options(const RunConfig& config, std::int64_t world) {
   StepOptions options;
+  if (config.data.kind == "corpus" && config.data.corpus.folder.empty() &&
+      config.data.corpus.mixture.empty()) {
+    return usage_error(
+        "data.folder is not set: data.kind = \"corpus\" needs a corpus made by `quintet data "
+        "build`, or several in data.mixture");
+  }
   QT_ASSIGN(options.model, load_model_config(config.model.name));
   QT_TRY(fit_vocabulary(config, options.model));
   if (config.model.dropout >= 0) options.model.dropout = config.model.dropout;

@@ -29,9 +29,9 @@ class RunLock {
 std::string config_to_keep(RunConfig config, const StepOptions& options);
 
 // Refuses to continue a run under settings that make it another one (seed, data, lengths,
-// optimizer,
-// ...), and names them; output.resume_changed allows it. How long, on what and how it is spread may
-// change. Reads the configuration in the newest checkpoint that has one.
+// optimizer, ...), and names them; output.resume_changed leaves it to the checkpoint whether its
+// weights and optimizer state fit. How long, on what and how it is spread may change. Reads the
+// configuration in the newest checkpoint that has one.
 Status check_resumed_config(const RunConfig& config, const StepOptions& options);
 
 }  // namespace quintet

@@ -64,6 +64,10 @@ Request agree_on_request(World& world, bool time_is_up) {
   return static_cast<Request>(world.minimum(static_cast<int>(mine)));
 }
 
+bool agree_on_stop(World& world) {
+  return world.minimum(stop_requested ? 0 : 1) == 0;
+}
+
 bool stop_was_requested() {
   return stop_requested;
 }

@@ -33,6 +33,8 @@ class RunSignals {
 // What any rank was asked since the last call. A request to stop stays. Called by all ranks
 // together; `time_is_up` counts where rank 0 says so.
 Request agree_on_request(World& world, bool time_is_up);
+// The same for the request to stop alone: others wait for agree_on_request.
+bool agree_on_stop(World& world);
 // Whether this rank was asked to stop: to look at between collective calls.
 bool stop_was_requested();
 

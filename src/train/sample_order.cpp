@@ -16,18 +16,25 @@ bool read_number(std::string_view text, std::int64_t& number) {
          number <= kLargestBatch;
 }
 
+// Blanks around a number mean nothing; one inside it makes it two.
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
 }  // namespace
 
 Result<std::vector<SampleRange>> parse_batches(const std::string& text, std::int64_t batch) {
-  std::string packed = text;
-  std::erase(packed, ' ');
   std::vector<SampleRange> ranges;
-  std::istringstream list(packed);
-  for (std::string item; std::getline(list, item, ',');) {
+  std::istringstream list(text);
+  for (std::string line; std::getline(list, line, ',');) {
+    const std::string_view item = trimmed(line);
     const std::size_t dash = item.find('-');
     std::int64_t first = 0, last = 0;
-    if (!read_number(std::string_view(item).substr(0, dash), first) ||
-        !read_number(dash == std::string::npos ? item : item.substr(dash + 1), last) ||
+    if (!read_number(trimmed(item.substr(0, dash)), first) ||
+        !read_number(dash == std::string_view::npos ? item : trimmed(item.substr(dash + 1)),
+                     last) ||
         last < first || last - first >= kMostAtOnce) {
       return usage_error(
           "train.skip_batches = \"{}\": \"{}\" is not a batch; expected numbers from 1 on, such as "

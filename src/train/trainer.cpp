@@ -284,6 +284,7 @@ class Run {
   std::optional<Validation> validation_;
   StepMetrics metrics_;                        // of the last step
   std::optional<ValidationResult> validated_;  // after it, if that was due
+  bool cut_short_ = false;                     // the validation that was due was not finished
   std::optional<MetricsFile> metrics_file_;
   std::optional<TensorboardFile> tensorboard_;
   std::optional<Ledger> ledger_;
@@ -301,6 +302,10 @@ class Run {
 
 // Compiles the step, makes the device and the data ready.
 Status Run::prepare() {
+  if (config_.output.resume && !keeps_files_) {
+    return usage_error(
+        "output.resume = true without output.folder, the folder of the run to continue");
+  }
   doing("compiling the step");
   QT_TRY(step_options(config_, world_.size()));
   QT_ASSIGN(options_, options_in(phase_));
@@ -453,6 +458,11 @@ Status Run::train_steps() {
     QT_TRY(save(last || due || best || request != Request::kNothing, last || stop));
     if (!saves_ && request == Request::kSave && reports_)
       log_warning("asked to save at step {}, and this run writes no checkpoints", step);
+    if (stop && cut_short_ && step == run_end()) {
+      return make_error(ErrorCode::kInterrupted,
+                        "stopped in the validation after the last step, {}{}", step,
+                        saves_ ? "; `quintet evaluate` makes up for it" : "");
+    }
     if (stop && !last) {
       return make_error(
           ErrorCode::kInterrupted, "stopped after step {}{}{}", step,
@@ -620,7 +630,11 @@ Status Run::validate_step(std::int64_t step) {
   validated_.reset();
   if (!validation_ || (step % config_.validate.every != 0 && step != run_end())) return {};
   doing("validating");
-  QT_ASSIGN(validated_, validation_->run(world_));
+  auto result = validation_->run(world_);
+  // Asked to stop: the step counts and is saved, as one without a validation.
+  cut_short_ = !result.ok() && result.error().code == ErrorCode::kInterrupted;
+  if (cut_short_) return {};
+  QT_ASSIGN(validated_, std::move(result));
   const double loss = validated_->loss();
   position_.validation = loss;
   // A loss that is no number is never the best.

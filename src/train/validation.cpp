@@ -11,6 +11,7 @@
 #include "base/mapped_fault.h"
 #include "data/loader/prefetch.h"
 #include "train/feed.h"
+#include "train/run_signals.h"
 
 namespace quintet {
 namespace {
@@ -129,6 +130,11 @@ Result<ValidationResult> Validation::run(World& world) {
   std::vector<Batch> batches(index(options_.accumulate));
   const std::int64_t runs = (sequences_ + plan.global_batch() - 1) / plan.global_batch();
   for (std::int64_t run = 0; run < runs; ++run) {
+    if (agree_on_stop(world)) {
+      return make_error(ErrorCode::kInterrupted,
+                        "stopped after {} of {} sequences of the validation, which has no result",
+                        run * plan.global_batch(), sequences_);
+    }
     for (std::int32_t m = 0; m < options_.accumulate; ++m) {
       auto made = prefetcher.next();
       QT_TRY(mapped_files_are_whole());  // else it was made from zeros

@@ -57,7 +57,8 @@ class Validation {
   Status make_ready(Executor* step, World& world);
   Executor& executor() { return *executor_; }
 
-  // All ranks together, and all get the same.
+  // All ranks together, and all get the same. A request to stop is heard between two batches: there
+  // is no result then but kInterrupted.
   Result<ValidationResult> run(World& world);
 
  private:

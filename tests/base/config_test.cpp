@@ -101,6 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[main]\ncount = 11\n", {}, {"run.toml:2", "main.count = 11", "between 0 and 10"}},
         Bad{"[main]\ncount = 1.5\n", {}, {"main.count = 1.5", "an integer"}},
         Bad{"[main]\nrate = nan\n", {}, {"main.rate", "at least 0"}},
+        Bad{"[main]\nrate = inf\n", {}, {"main.rate", "a finite number, at least 0"}},
         Bad{"[main]\nflag = 1\n", {}, {"true or false"}},
         Bad{"[main]\nkind = \"alpa\"\n", {}, {"expected one of", "did you mean \"alpha\""}},
         Bad{"[main]\nnames = [1]\n", {}, {"main.names = [1]", "a list of strings"}},

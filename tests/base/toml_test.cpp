@@ -34,6 +34,12 @@ TEST(Toml, Values) {
   EXPECT_EQ(value_of("[]"), TomlValue(std::vector<std::string>{}));
 }
 
+TEST(Toml, AMarkOfUtf8ComesBeforeTheFirstLine) {
+  const auto entries = parse_toml("\xEF\xBB\xBF[a]\nb = 1\n", "f");
+  ASSERT_TRUE(entries.ok()) << entries.error().message;
+  EXPECT_EQ(entries.value().front().section, "a");
+}
+
 TEST(Toml, BadValues) {
   for (const char* text : {"",
                            "tru",

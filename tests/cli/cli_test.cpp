@@ -8,6 +8,7 @@
 #include "model/t5_config.h"
 #include "tests/support/command.h"
 #include "tests/support/temporary_folder.h"
+#include "train/run_config.h"
 
 namespace quintet {
 namespace {
@@ -63,6 +64,32 @@ TEST(Cli, RefusesLayoutsAndNamesTheNearest) {
   EXPECT_TRUE(contains(twice.output, "parallel.tp is given twice")) << twice.output;
 }
 
+TEST(Cli, ASweepRunsOnTheRanksThatALayoutNames) {
+  const std::string sweep = "sweep -n 2 --source 16 --micro-batch 2 --set train.steps=1 ";
+  const Outcome alone = quintet(sweep + "--layout zero=1,ranks=1");
+  EXPECT_EQ(alone.exit_code, 0) << alone.output;
+  EXPECT_TRUE(contains(alone.output, "one rank")) << alone.output;
+  for (const char* ranks : {"ranks=16", "ranks=3", "ranks=one", "ranks="}) {
+    const Outcome other = quintet(sweep + "--layout " + ranks);
+    EXPECT_EQ(other.exit_code, 2) << other.output;
+    EXPECT_TRUE(contains(other.output, "all 2 ranks of the sweep")) << other.output;
+  }
+  const Outcome ramp =
+      quintet(sweep + "--layout zero=1 --set batch.global=4 --set 'batch.ramp=[\"1=2\"]'");
+  EXPECT_EQ(ramp.exit_code, 2) << ramp.output;
+  EXPECT_TRUE(contains(ramp.output, "batches of one size")) << ramp.output;
+}
+
+// mpirun says nothing of the one, and of the other that a signal killed it.
+TEST(Cli, LaunchSaysWhyMpirunCouldNotStart) {
+  const Outcome slots = quintet("launch -n 4 --hosts localhost:2 -- train --set train.steps=1");
+  EXPECT_EQ(slots.exit_code, 2) << slots.output;
+  EXPECT_TRUE(contains(slots.output, "4 ranks, and --hosts has 2 slots")) << slots.output;
+  const Outcome nowhere = quintet("launch -n 2 --hosts no-such-host.invalid:2 -- train");
+  EXPECT_EQ(nowhere.exit_code, 1) << nowhere.output;
+  EXPECT_FALSE(contains(nowhere.output, "signal")) << nowhere.output;
+}
+
 TEST(Cli, ATraceThatCannotBeMadeIsRefusedBeforeTheFirstStep) {
   const std::string run = "train --model tiny --source 16 --micro-batch 2 --set train.steps=2 ";
   const Outcome early = quintet(run + "--trace /tmp/t.json");
@@ -107,8 +134,10 @@ TEST(Cli, MistakesAreNamed) {
       {"plan --source 2", {"", 2, "between 3 and"}},
       {"plan --recompute all", {"", 2, "none, selective, full"}},
       {"plan --set model.vocabulary=0", {"", 2, "give a number instead"}},
-      {"plan --set model.vocabulary=1", {"", 3, "vocab_size = 1"}},
-      {"train --pp 2", {"", 2, "quintet launch -n 2 -- train"}},
+      {"plan --set model.vocabulary=1", {"", 2, "model.vocabulary = 1"}},
+      {"train --set data.kind=corpus", {"", 2, "data.folder is not set"}},
+      {"train --set output.resume=true", {"", 2, "without output.folder"}},
+      {"train --pp 2", {"", 2, "quintet launch -n 2 -- ..."}},
       {"plan --precision fp16", {"", 2, "fp32, bf16"}},
       {"plan --set train.gradients=bf16", {"", 2, "more precise"}},
       {"train --set data.words=1000", {"", 2, "data.words"}},
@@ -118,7 +147,18 @@ TEST(Cli, MistakesAreNamed) {
       {"train --set output.folder=/proc/nowhere", {"", 7, "/proc/nowhere"}},
       {"verify " + folder.path().string(), {"", 3, "config.json: no such file"}},
       {"verify " + golden("tiny") + " --tp 2", {"", 2, "do not divide"}},
+      {"verify " + golden("tiny") + " --tp -1", {"", 2, "--tp"}},
+      {"verify " + golden("tiny") + " --pp 0", {"", 2, "--pp"}},
+      {"verify " + golden("tiny") + " --interleave 0", {"", 2, "--interleave"}},
       {"train --model mt5-xxl --set train.steps=1", {"", 6, "needs"}},
+      {"export " + missing + " ''", {"", 2, "is empty"}},
+      {"generate x y --temperature nan", {"", 2, "--temperature"}},
+      {"generate x y --temperature=-1", {"", 2, "between 0 and 100"}},
+      {"generate x y --top-p nan", {"", 2, "--top-p"}},
+      {"generate x y --length-penalty nan", {"", 2, "--length-penalty"}},
+      {"generate x y --length-penalty inf", {"", 2, "--length-penalty"}},
+      {"generate x y --threads -1", {"", 2, "--threads"}},
+      {"generate x y --threads 100000000", {"", 2, "--threads"}},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = quintet(arguments);
@@ -253,6 +293,31 @@ TEST(Cli, PlanOfEveryPreset) {
   }
 }
 
+// Shards differ by the weights in them: with rates of their own, later ranks can take more.
+TEST(Cli, PlanFindsTheRankThatTakesMost) {
+  const Outcome outcome = quintet(
+      "plan --json --ranks 2 --model tiny --threads 1 --source 32 --precision bf16 --micro-batch 1 "
+      "--zero 3 --offload 0.5 --set optimizer.clip_norm=0 --set parallel.prefetch=2 "
+      "--set model.base_width=32");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto plan = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(plan["rank"], 1);
+  EXPECT_EQ(plan["ranks_looked_at"], 2);
+  RunConfig config;
+  config.batch.micro_batch = 1;
+  config.batch.source = 32;
+  config.train.precision = "bf16";
+  config.train.threads = 1;
+  config.parallel.zero = 3;
+  config.parallel.prefetch = 2;
+  config.optimizer.offload = 0.5;
+  config.optimizer.clip_norm = 0;
+  config.model.base_width = 32;
+  const StepOptions step = step_options(config, 2).value();
+  EXPECT_EQ(plan["total_bytes"], compile_step(step, 1).arena_bytes);
+  EXPECT_GT(compile_step(step, 1).arena_bytes, compile_step(step, 0).arena_bytes);
+}
+
 // Planning needs no GPU; running does, and says so where there is none.
 TEST(Cli, PlansForAGpuAnywhereAndRefusesToRunWithoutOne) {
   const Outcome plan = quintet(
@@ -281,6 +346,12 @@ TEST(Cli, TrainWritesWhatItPromises) {
   const Outcome outcome = quintet("train --set train.steps=5 --set output.folder=" + run.string());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(contains(outcome.output, "trained to step 5"));
+  const auto again = [&](const std::string& set) {
+    return quintet("train --set output.resume=true --set output.folder=" + run.string() + set);
+  };
+  EXPECT_TRUE(contains(again(" --set train.steps=5").output, "raise train.steps to go on"));
+  EXPECT_TRUE(contains(again(" --set train.steps=9 --set train.stop_after=5").output,
+                       "raise train.stop_after, or leave it out, to go on"));
   for (const char* file :
        {"metrics.jsonl", "checkpoints/step-00000005/model.safetensors",
         "checkpoints/step-00000005/config.json", "checkpoints/step-00000005/run.toml"}) {

@@ -347,6 +347,12 @@ TEST_F(Pairs, KeysThatHaveNoEffectAreRefused) {
     EXPECT_TRUE(outcome.says(says)) << outcome.output;
   };
   refuses("--set data.tokenizer=x", "data.tokenizer has no effect with data.kind = \"synthetic\"");
+  for (const char* key :
+       {"source_field=x", "mixture=x", "exclude=en", "weights=en=2", "alpha=1", "sentinels=200",
+        "prefix_split=fixed", "prefix_target=0.5", "ul2_regular=1"}) {
+    const std::string given = key;
+    refuses("--set data." + given, "data." + given.substr(0, given.find('=')) + " has no effect");
+  }
   refuses("--set data.kind=pairs --set data.tokenizer=x --target 8 --set data.split=held_out",
           "data.split has no effect with data.kind = \"pairs\"");
   refuses("--set data.kind=pairs --target 8", "needs data.tokenizer");

@@ -260,6 +260,21 @@ TEST(Signals, OneSavesAndGoesOn) {
   EXPECT_EQ(end.checkpoints.size(), 2u);
 }
 
+// Nobody waits for the other at the batch that one no longer computes.
+TEST(Signals, AnEvaluationStopsOnAllRanks) {
+  const TemporaryFolder folder;
+  const std::string run = (folder.path() / "run").string();
+  const Outcome trained =
+      quintet("train --threads 1 --set train.steps=1 --set output.folder=" + run);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string evaluation =
+      " evaluate " + run + " --threads 1 --set validate.sequences=1000000000";
+  const std::string interrupt = "timeout --preserve-status -s INT 4 " QUINTET_BINARY;
+  expect_end(run_shell(interrupt + evaluation), 130, "sequences of the validation");
+  expect_end(run_shell(interrupt + " launch -n 2 --" + evaluation), 130,
+             "sequences of the validation");
+}
+
 TEST(Signals, ARunStopsWhenItsTimeIsUp) {
   const TemporaryFolder folder;
   const Outcome outcome =

@@ -61,9 +61,10 @@ TEST(SkipBatches, AreRead) {
   EXPECT_TRUE(parse_batches("", 8).value().empty());
   EXPECT_EQ(parse_batches("3", 8).value(), (std::vector<SampleRange>{{16, 24}}));
   EXPECT_EQ(parse_batches("7, 2-4,3-5, 6", 10).value(), (std::vector<SampleRange>{{10, 70}}));
+  EXPECT_EQ(parse_batches(" 2 - 4 ,6", 10).value(), (std::vector<SampleRange>{{10, 40}, {50, 60}}));
   EXPECT_EQ(parse_batches("9,1", 1).value(), (std::vector<SampleRange>{{0, 1}, {8, 9}}));
-  for (const char* text :
-       {"0", "-1", "x", "1-", "-", "5-3", "1,,2", "1;2", "99999999999999999999", "1-9999999999"}) {
+  for (const char* text : {"0", "-1", "x", "1-", "-", "5-3", "1,,2", "1;2", "1 2", "1-2 3", " ",
+                           "99999999999999999999", "1-9999999999"}) {
     EXPECT_EQ(parse_batches(text, 8).error().code, ErrorCode::kUsage) << text;
   }
 }

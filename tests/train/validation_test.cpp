@@ -2,10 +2,13 @@
 #include "train/validation.h"
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "data/corpus/build.h"
 #include "data/loader/text_bytes.h"
@@ -15,6 +18,7 @@
 #include "tests/support/temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace quintet {
@@ -162,6 +166,38 @@ TEST(Validation, FiguresAgreeHoweverTheyAreTaken) {
   }
 }
 
+// What was asked of the training, and of its ranks, does not stop whoever wants its figures.
+TEST(Validation, RunsWithARampARewindOrAnotherLayoutAreEvaluated) {
+  const TemporaryFolder folder;
+  RunConfig config = validated_run(folder.path(), 3);
+  config.batch.global = 8;
+  config.batch.ramp = {"2=4"};
+  config.train.on_spike = "rewind";
+  config.output.save_every = 1;
+  const auto trained = run_alone(config);
+  ASSERT_TRUE(trained.ok()) << trained.error().message;
+  const Path checkpoint = checkpoint_folder(folder.path()).value();
+  const auto result =
+      evaluate(checkpoint, evaluation_config(checkpoint, {}).value(), *make_single_world());
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result.value().total.sequences, 24);  // three of the largest batches, as in the run
+  EXPECT_NEAR(result.value().loss(), trained.value().summary.validation_loss.value(), 1e-6);
+  // As a run under another layout leaves it.
+  RunConfig saved = load_run_config((checkpoint / "run.toml").string(), {}).value();
+  saved.train.skip_batches = "2";
+  saved.parallel.shard_group = 4;
+  saved.parallel.gather_fp8 = true;
+  saved.parallel.schedule = "interleaved";
+  saved.parallel.interleave = 2;
+  const Path other = folder.path() / "other";
+  put_file(other / "run.toml", config_to_toml(saved.fields(), false));
+  std::filesystem::copy(checkpoint / "config.json", other / "config.json");
+  const auto options = step_options(evaluation_config(other, {}).value().run, 1);
+  EXPECT_TRUE(options.ok()) << options.error().message;
+  const std::vector<std::string> asked = {"parallel.shard_group=4"};
+  EXPECT_FALSE(step_options(evaluation_config(other, asked).value().run, 1).ok());
+}
+
 // Of a rate so high that the loss rises, the best checkpoint is an early one; it is kept, and
 // patience ends the run.
 TEST(Validation, KeepsTheBestAndLosesPatience) {
@@ -229,6 +265,38 @@ TEST(Validation, RefusesWhatCannotBe) {
   const auto none = evaluation_config(folder.path(), {});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("run.toml"), std::string::npos);
+}
+
+// Of a run that would validate for ever: the step is saved, and as one that was not validated.
+TEST(Validation, ARequestToStopEndsItWithoutAResult) {
+  const TemporaryFolder folder;
+  RunConfig config = validated_run(folder.path(), 2);
+  config.validate.every = 1;
+  config.validate.sequences = std::int64_t{1} << 40;
+  const auto stopped = [&](std::int64_t seconds, const auto& run) {
+    std::thread sender([&] {
+      while (!std::filesystem::exists(folder.path() / "metrics.jsonl"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(std::chrono::seconds(seconds));
+      ::kill(::getpid(), SIGTERM);
+    });
+    const auto result = run();
+    sender.join();
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, ErrorCode::kInterrupted) << result.error().message;
+  };
+  for (const std::int64_t step : {1, 2}) {
+    stopped(1, [&] { return run_alone(config); });
+    const auto lines = lines_of_run(folder.path());
+    ASSERT_EQ(static_cast<std::int64_t>(lines.size()), step);
+    EXPECT_FALSE(lines.back().contains("validation"));
+    EXPECT_EQ(newest_checkpoint(folder.path())->step, step);
+    config.output.resume = true;
+  }
+  const Path checkpoint = checkpoint_folder(folder.path()).value();
+  const EvaluationConfig given = evaluation_config(checkpoint, {}).value();
+  const RunSignals signals;  // whenever it comes
+  stopped(0, [&] { return evaluate(checkpoint, given, *make_single_world()); });
 }
 
 class CorpusValidation : public ::testing::Test {
