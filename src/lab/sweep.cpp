@@ -81,9 +81,8 @@ Result<RunConfig> with_layout(const RunConfig& config, const std::string& settin
   QT_TRY(apply_config(values, changed.fields()));
   if (!changed.batch.ramp.empty()) {
     return usage_error(
-        "a sweep compares layouts at batches of one size, and batch.ramp asks for several; leave "
-        "it "
-        "out, or --set batch.ramp=[]");
+        "a sweep compares layouts at batches of one size, and batch.ramp asks for several; "
+        "leave it out, or --set batch.ramp=[]");
   }
   const std::int64_t global_batch = config.batch.global > 0
                                         ? config.batch.global
