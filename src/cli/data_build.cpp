@@ -184,7 +184,8 @@ void add_data_build(CLI::App& data, Action& action) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->footer(
-      "Interrupted (Ctrl-C, a crash, a full disk), the same command continues where it was.\n"
+      "Interrupted (Ctrl-C, a crash, a full disk), the same command continues where it was; not\n"
+      "with standard input and named pipes, whose text comes once.\n"
       "Everything found and not taken is named, with the reason. Documents longer than 8 MiB (1 "
       "MiB\n"
       "with models that are not unigram) are left out; memory stays below 1 GiB.\n\n"

@@ -224,6 +224,25 @@ TEST_F(DataCli, BuildsFromStandardInput) {
   EXPECT_TRUE(shown.says("\"documents\": 2")) << shown.output;
 }
 
+// Whether standard input is the same text again cannot be known.
+TEST_F(DataCli, StandardInputIsNeverTheBuildThatIsThere) {
+  const std::string command =
+      "data build --tokenizer " + shared("m.model") + " --stdin-format jsonl --max-bad-lines 0 ";
+  const std::string done = command + "--out " + path("done") + " - ";
+  put_file(path("one.jsonl"), "{\"text\": \"ein Satz\"}\n");
+  put_file(path("bad.jsonl"), "{\"text\": \"ein Satz\"}\n{\n");
+  ASSERT_EQ(quintet(done + "< " + path("one.jsonl")).exit_code, 0);
+  const testing::Outcome again = quintet(done + "< " + path("bad.jsonl"));
+  EXPECT_EQ(again.exit_code, 2) << again.output;
+  EXPECT_TRUE(again.says("holds a corpus") && again.says("another folder")) << again.output;
+  EXPECT_EQ(quintet("data verify " + path("done")).exit_code, 0);
+  const std::string failed = command + "--out " + path("failed") + " - ";
+  EXPECT_EQ(quintet(failed + "< " + path("bad.jsonl")).exit_code, 3);
+  const testing::Outcome resumed = quintet(failed + "< " + path("one.jsonl"));
+  EXPECT_EQ(resumed.exit_code, 2) << resumed.output;
+  EXPECT_TRUE(resumed.says("unfinished build") && resumed.says("begin again")) << resumed.output;
+}
+
 TEST_F(DataCli, ExportsAndImports) {
   const testing::Outcome exported =
       quintet("data export " + shared("corpus") + " --out " + path("megatron"));

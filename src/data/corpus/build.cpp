@@ -136,6 +136,7 @@ class Builder {
   };
 
   void plan();
+  const InputFile* find_once() const;
   Result<bool> begin();
   Status find_fingerprints();
   Status write_tokens();
@@ -210,10 +211,26 @@ void Builder::plan() {
   manifest_.plan_digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
+// The first input that comes once, or null.
+const InputFile* Builder::find_once() const {
+  const auto found =
+      std::find_if(inputs_.begin(), inputs_.end(), [](const InputFile& file) { return file.once; });
+  return found == inputs_.end() ? nullptr : &*found;
+}
+
 // Finds out where to begin; true when there is nothing left to do.
 Result<bool> Builder::begin() {
   const Path& folder = options_.output;
-  if (std::filesystem::exists(folder / kManifestFile)) {
+  const bool complete = std::filesystem::exists(folder / kManifestFile);
+  // What comes now may be another text than what came then.
+  if (const InputFile* once = find_once();
+      once != nullptr && (complete || std::filesystem::exists(folder / kBuildStateFile))) {
+    return usage_error(
+        "{}: holds {}, and whether {} gives the same text again cannot be known; choose another "
+        "folder, or remove this one and begin again",
+        folder.string(), complete ? "a corpus" : "an unfinished build", once->name());
+  }
+  if (complete) {
     QT_ASSIGN(Manifest there, load_manifest(folder));
     if (there.plan_digest == manifest_.plan_digest) {
       manifest_ = std::move(there);
@@ -280,6 +297,12 @@ DocumentReader Builder::make_reader() const {
 }
 
 Status Builder::interrupted() const {
+  if (const InputFile* once = find_once()) {
+    return make_error(ErrorCode::kInterrupted,
+                      "interrupted; {} comes once, so this build cannot be continued: remove {} "
+                      "and begin again",
+                      once->name(), options_.output.string());
+  }
   return make_error(ErrorCode::kInterrupted,
                     "interrupted; the same command continues where it was ({})",
                     options_.output.string());

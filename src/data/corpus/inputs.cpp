@@ -305,6 +305,7 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
   InputFile file;
   file.path = path;
   const bool standard = path == "-";
+  file.once = standard;
   const auto kind = standard ? kind_of_ending("." + lower(options.stdin_format), options.paragraphs)
                              : kind_of(path, options.paragraphs);
   if (!kind || (standard && kind->kind == InputKind::kParquet)) {
@@ -327,6 +328,7 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
       return io_error("{}: cannot stat: {}", path.string(), std::strerror(errno));
     }
     file.bytes = static_cast<std::uint64_t>(info.st_size);
+    file.once = S_ISFIFO(info.st_mode);
     file.modified = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
     QT_ASSIGN(file.language, language_of(path, options.languages));
   } else if (options.languages.kind == LanguageRule::Kind::kFixed) {
