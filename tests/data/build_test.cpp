@@ -184,6 +184,26 @@ TEST_F(BuildTest, BadLinesUnderTheLimitAreCounted) {
             std::string::npos);
 }
 
+// What a bad line is quoted with is cut between characters, or the state could not be written.
+TEST_F(BuildTest, ABadLineIsQuotedInWholeCharacters) {
+  const TemporaryFolder folder;
+  std::string name = "x";
+  for (int i = 0; i < 30; ++i) name += "\u00e9";
+  put_file(folder.path() / "a.jsonl",
+           "{\"text\": \"a\", \"l\": \"" + name + "\"}\n{\"text\": \"a\", \"l\": \"de\"}\n");
+  BuildOptions some = options(folder.path() / "out");
+  some.inputs = {(folder.path() / "a.jsonl").string()};
+  some.languages = LanguageRule::parse("field:l").value();
+  some.held_out = 0;
+  BuildEnvironment environment;
+  environment.checkpoint_seconds = 0;
+  const auto report = build_corpus(some, environment);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_NE(report.value().first_bad_lines.at(0).find(name.substr(0, 39) + "\":"),
+            std::string::npos)
+      << report.value().first_bad_lines.at(0);
+}
+
 TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {
   if (kThreadSanitizer) GTEST_SKIP() << "a single block, by one thread";
   const std::string huge = std::string(kMaxDocumentBytes + 1, 'x') + "\n";

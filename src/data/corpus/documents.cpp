@@ -4,6 +4,8 @@
 
 #include <simdjson.h>
 
+#include "data/tokenizer/utf8.h"
+
 namespace quintet {
 namespace {
 
@@ -121,7 +123,7 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
       if (reason == "too long") {
         notes.too_long.push_back({part.file, document.line, long_reason(kMaxDocumentBytes)});
       } else {
-        ++notes.left_out[std::string(reason.substr(0, 100))];
+        ++notes.left_out[std::string(beginning_of(reason, 100))];
       }
       return {};
     }
@@ -146,7 +148,7 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
     if (!language) return refuse(fmt::format("no field \"{}\"", options_.language_field));
     if (!is_language_name(std::string(*language))) {
       return refuse(fmt::format("language \"{}\": expected letters, digits, - and _, at most 32",
-                                language->substr(0, 40)));
+                                beginning_of(*language, 40)));
     }
     document.language = *language;
   }

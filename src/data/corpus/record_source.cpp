@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/corpus/text_blocks.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -68,7 +69,8 @@ class SeparatedSource final : public RecordSource {
     const auto missing = [&](const std::string& column) {
       std::string there;
       for (std::size_t i = 0; i < std::min<std::size_t>(used_, 20); ++i) {
-        there += (i > 0 ? ", " : "") + record_[i].substr(0, 40);
+        there += i > 0 ? ", " : "";
+        there += beginning_of(record_[i], 40);
       }
       return bad_input("{}: no column \"{}\"; there are {}", name_, column, there);
     };
@@ -258,7 +260,7 @@ class WarcSource final : public RecordSource {
     // 3. The contents.
     if (type != "conversion") {
       QT_TRY(pass_over(*length));
-      append_json_line(kLeftOutField, fmt::format("WARC record of type {}", type.substr(0, 40)),
+      append_json_line(kLeftOutField, fmt::format("WARC record of type {}", beginning_of(type, 40)),
                        lines);
       return true;
     }
