@@ -128,6 +128,28 @@ TEST_F(BuildTest, InterruptedAgainAndAgainItGivesTheSameBytes) {
   }
 }
 
+TEST_F(BuildTest, NamesThatAreNoUtf8AreNamesLikeOthers) {
+  const TemporaryFolder folder;
+  BuildOptions some = options(folder.path() / "out");
+  some.languages = {};
+  const auto build = [&](const std::string& name) {
+    // The same file under each name: of the digest's parts only the name differs.
+    std::filesystem::remove_all(folder.path() / "in");
+    std::filesystem::create_directory(folder.path() / "in");
+    std::filesystem::copy_file(path("text/aa/small0.txt"), folder.path() / "in" / name);
+    std::filesystem::last_write_time(folder.path() / "in" / name,
+                                     std::filesystem::last_write_time(path("text/aa/small0.txt")));
+    some.inputs = {(folder.path() / "in").string()};
+    return build_corpus(some, {});
+  };
+  const auto first = build("caf\xe9.txt");
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_TRUE(build("caf\xe9.txt").value().already_complete);
+  const auto other = build("caf\xe8.txt");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::kUsage);
+}
+
 struct Refused {
   const char* file;
   std::string contents;

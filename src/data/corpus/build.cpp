@@ -23,6 +23,7 @@
 #include "data/corpus/corpus_writer.h"
 #include "data/corpus/duplicates.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -206,7 +207,15 @@ void Builder::plan() {
     everything["files"].push_back(
         {std::filesystem::absolute(file.path).string(), file.bytes, file.modified, file.row_group});
   }
-  const std::string text = to_text(everything);
+  std::string text = to_text(everything);
+  // Bytes that are no UTF-8 are all the same in JSON, and still tell names apart.
+  const auto add_bytes = [&text](const std::string& name) {
+    if (!is_valid_utf8(name)) text += '\0' + name;
+  };
+  for (const auto& option : manifest_.options) add_bytes(option.second);
+  for (const InputFile& file : inputs_) {
+    add_bytes(std::filesystem::absolute(file.path).string());
+  }
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   manifest_.plan_digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
