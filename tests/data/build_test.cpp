@@ -99,6 +99,20 @@ TEST_F(BuildTest, RunAgainItDoesNothing) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
 }
 
+TEST_F(BuildTest, ATokenizerReplacedMeanwhileIsNotTheCorpuss) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(path("model"), folder.path() / "model");
+  BuildOptions some = options(folder.path() / "out");
+  some.inputs = {path("text/aa/small0.txt").string()};
+  some.tokenizer = folder.path() / "model";
+  some.held_out = 0;
+  BuildEnvironment environment;
+  environment.progress = [&](const BuildProgress&) { put_file(some.tokenizer, "another"); };
+  ASSERT_TRUE(build_corpus(some, environment).ok());
+  EXPECT_TRUE(read_file(folder.path() / "out" / kTokenizerFile).value() ==
+              read_file(path("model")).value());
+}
+
 // Stopped every few commits, at other places with other numbers of threads, until it is done.
 TEST_F(BuildTest, InterruptedAgainAndAgainItGivesTheSameBytes) {
   PhiloxSequence random(1, 1);

@@ -114,10 +114,11 @@ double processor_now() {
 
 class Builder {
  public:
-  Builder(const BuildOptions& options, const BuildEnvironment& environment, Tokenizer tokenizer,
-          FoundInputs inputs)
+  Builder(const BuildOptions& options, const BuildEnvironment& environment, std::string model,
+          Tokenizer tokenizer, FoundInputs inputs)
       : options_(options),
         environment_(environment),
+        model_(std::move(model)),
         tokenizer_(std::move(tokenizer)),
         inputs_(std::move(inputs.files)),
         not_taken_(std::move(inputs.not_taken)),
@@ -164,6 +165,7 @@ class Builder {
 
   const BuildOptions& options_;
   const BuildEnvironment& environment_;
+  std::string model_;  // the bytes of the tokenizer
   Tokenizer tokenizer_;
   std::vector<InputFile> inputs_;
   std::vector<NotTaken> not_taken_;
@@ -579,7 +581,7 @@ Result<BuildReport> Builder::run() {
         inputs_.size(), reasons.empty() ? ": they are empty" : ": left out were ", reasons,
         options_.output.string());
   }
-  QT_TRY(finish_corpus(files, options_.output, options_.tokenizer, *writer_, manifest_));
+  QT_TRY(finish_corpus(files, options_.output, model_, *writer_, manifest_));
   QT_TRY(clean_up());
   report.manifest = std::move(manifest_);
   report.not_taken = std::move(not_taken_);
@@ -611,14 +613,15 @@ Status check(const BuildOptions& options) {
 
 Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnvironment& environment) {
   QT_TRY(check(options));
-  QT_ASSIGN(Tokenizer tokenizer, Tokenizer::open(options.tokenizer));
+  QT_ASSIGN(std::string model, read_file(options.tokenizer));
+  QT_ASSIGN(Tokenizer tokenizer, Tokenizer::create(model, options.tokenizer.string()));
   QT_ASSIGN(FoundInputs inputs,
             find_inputs({options.inputs, options.languages, options.text_field, options.paragraphs,
                          options.stdin_format, options.output}));
   if (options.deduplicate && inputs.files.front().path == "-") {
     return usage_error("--deduplicate reads the input twice, and standard input comes once");
   }
-  Builder builder(options, environment, std::move(tokenizer), std::move(inputs));
+  Builder builder(options, environment, std::move(model), std::move(tokenizer), std::move(inputs));
   return builder.run();
 }
 

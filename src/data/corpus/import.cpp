@@ -6,7 +6,8 @@
 namespace quintet {
 
 Result<Manifest> import_corpus(const ImportOptions& options, FileStore& files) {
-  QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(options.tokenizer));
+  QT_ASSIGN(const std::string model, read_file(options.tokenizer));
+  QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::create(model, options.tokenizer.string()));
   Manifest manifest;
   describe_vocabulary(tokenizer, options.sentinels, manifest);
   std::error_code failure;
@@ -38,7 +39,7 @@ Result<Manifest> import_corpus(const ImportOptions& options, FileStore& files) {
                         {1, 0, 0, static_cast<std::int64_t>(ids.size()), 0}));
     }
   }
-  QT_TRY(finish_corpus(files, options.output, options.tokenizer, writer, manifest));
+  QT_TRY(finish_corpus(files, options.output, model, writer, manifest));
   return manifest;
 }
 
