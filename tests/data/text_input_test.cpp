@@ -199,6 +199,30 @@ TEST(TextBlocks, PassOverLinesThatAreTooLong) {
             (std::vector<std::pair<std::string, std::int64_t>>{{"first", 1}, {"second", 3}}));
 }
 
+// The boundary after a paragraph that is too long may lie across the places up to which was read.
+TEST(TextBlocks, WhatComesAfterALongParagraphIsKept) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kCut = kMaxDocumentBytes + (64 << 10);  // where the first reading ends
+  for (const std::string& boundary : {std::string("\n\n"), std::string("\n\r\n")}) {
+    for (std::size_t before = 0; before < boundary.size(); ++before) {
+      put_file(folder.path() / "a.txt",
+               std::string(kCut - before, 'x') + boundary + "second\n\nthird\n");
+      const auto files = make_inputs(folder.path(), true);
+      TextBlocks blocks(files, {0}, kTextBlockBytes);
+      TextBlock block;
+      std::string text;
+      std::size_t too_long = 0;
+      do {
+        ASSERT_TRUE(blocks.next(block).ok());
+        text.append(block.text.data(), block.text.size());
+        too_long += block.too_long.size();
+      } while (!block.text.empty() || !block.too_long.empty());
+      EXPECT_TRUE(text == "second\n\nthird\n") << before;
+      EXPECT_EQ(too_long, 1u) << before;
+    }
+  }
+}
+
 // The documents of one file, as "text@line", bad lines as "!reason@line".
 std::vector<std::string> documents_of(const std::string& name, const std::string& text,
                                       const DocumentOptions& options = {},
