@@ -94,6 +94,19 @@ TEST_F(DataCli, GeneratesTextToTryThingsWith) {
   const Path text = folder.path() / "a/ru/text.txt";
   EXPECT_GE(std::filesystem::file_size(text), 20000U);
   EXPECT_EQ(read_file(text).value(), read_file(folder.path() / "a2/ru/text.txt").value());
+  // Somebody's text is not overwritten, nor is anything else written then.
+  put_file(text, "mine\n");
+  const testing::Outcome refused =
+      quintet("data generate --languages en,ru " + (folder.path() / "a").string());
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(refused.says("text.txt: exists") && refused.says("--overwrite")) << refused.output;
+  EXPECT_EQ(read_file(text).value(), "mine\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "a/en"));
+  EXPECT_EQ(quintet("data generate --overwrite --kilobytes 20 --languages de,ru " +
+                    (folder.path() / "a").string())
+                .exit_code,
+            0);
+  EXPECT_GE(std::filesystem::file_size(text), 20000U);
   const testing::Outcome wrong =
       quintet("data generate --languages xx " + (folder.path() / "b").string());
   EXPECT_EQ(wrong.exit_code, 2);
