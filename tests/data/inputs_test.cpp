@@ -173,6 +173,7 @@ TEST(Records, CommaSeparatedValues) {
       "{\"text\":\"two, with \\\"quotes\\\"\\nand a line\",\"lang\":\"fr\"}\n");
   EXPECT_EQ(read("\xEF\xBB\xBFtext,n\nno break at the end,1"),
             "{\"text\":\"no break at the end\"}\n");
+  EXPECT_EQ(read("\xEF\xBB\xBF\"text\",\"n\"\na,1\n"), "{\"text\":\"a\"}\n");
   // A blank line is nothing, and still a line.
   EXPECT_EQ(read("text,n\n\na,1\n"), "\n{\"text\":\"a\"}\n");
   EXPECT_NE(read("text,n\na\n").find("1 fields, and the first line names 2"), std::string::npos);

@@ -55,10 +55,13 @@ class SeparatedSource final : public RecordSource {
   std::uint64_t consumed() const override { return window_.consumed(); }
 
   Status read_header() {
+    // Before anything is parsed: a quote after it still begins a field.
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    QT_ASSIGN(const std::string_view start, window_.ahead(kByteOrderMark.size()));
+    if (start.starts_with(kByteOrderMark)) window_.drop(kByteOrderMark.size());
     QT_ASSIGN(const bool more, read_record());
     if (!more) return bad_input("{}: empty; its first line should name the columns", name_);
     if (too_long_) return bad_input("{}: its first line does not name columns", name_);
-    if (!record_.empty() && record_[0].starts_with("\xEF\xBB\xBF")) record_[0].erase(0, 3);
     columns_ = used_;
     const auto find = [&](const std::string& column) -> std::optional<std::size_t> {
       for (std::size_t i = 0; i < used_; ++i) {
