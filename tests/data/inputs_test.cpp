@@ -50,6 +50,8 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
   put_file(at / "j.csv", "text\na\n");
   put_file(at / "k.parquet", "nothing of the kind");
   put_file(at / "l.txt.gz", gzip(gzip("text\n")));
+  put_file(at / "n.csv", "");
+  put_file(at / "n.tsv.gz", gzip(""));
   std::filesystem::create_symlink("nowhere.txt", at / "dangling.txt");
   std::filesystem::create_symlink("self.txt", at / "self.txt");
   std::filesystem::create_symlink("a.txt", at / "z-again.txt");
@@ -67,6 +69,8 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
                                                       {"g.json", "JSON array"},
                                                       {"k.parquet", "PAR1"},
                                                       {"l.txt.gz", "contents are gzip"},
+                                                      {"n.csv", "should name the columns"},
+                                                      {"n.tsv.gz", "should name the columns"},
                                                       {"dangling.txt", "leads nowhere"},
                                                       {"self.txt", "leads to itself"},
                                                       {"z-again.txt", "the same file as"},
@@ -80,7 +84,7 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
   }
   EXPECT_EQ(listing.not_taken.size(), reasons.size());
   // Named by itself, what cannot be read is an error.
-  for (const char* name : {"c.md", "d.txt", "e.txt", "g.json", "k.parquet"}) {
+  for (const char* name : {"c.md", "d.txt", "e.txt", "g.json", "k.parquet", "n.csv"}) {
     InputOptions options;
     options.names = {(at / name).string()};
     const auto found = find_inputs(options);

@@ -63,6 +63,9 @@ std::string wrong_contents(const Path& path, const Kind& kind) {
   const auto got = opened.value()->read(start);
   if (!got.ok()) return "";
   start.resize(got.value());
+  if (start.empty() && (kind.kind == InputKind::kCsv || kind.kind == InputKind::kTsv)) {
+    return "empty; its first line should name the columns";
+  }
   const auto begins = [&](std::string_view magic) { return start.starts_with(magic); };
   using namespace std::string_view_literals;
   for (const auto& [magic, name] :
