@@ -67,7 +67,7 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
                                                       {"e.txt", "UTF-16"},
                                                       {"f.txt", "UTF-16"},
                                                       {"g.json", "JSON array"},
-                                                      {"k.parquet", "PAR1"},
+                                                      {"k.parquet", "not a Parquet file"},
                                                       {"l.txt.gz", "contents are gzip"},
                                                       {"n.csv", "should name the columns"},
                                                       {"n.tsv.gz", "should name the columns"},
@@ -82,6 +82,8 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
     EXPECT_NE(listing.not_taken.at(name).find(reason), std::string::npos)
         << name << ": " << listing.not_taken.at(name);
   }
+  EXPECT_TRUE(listing.not_taken.at("k.parquet").starts_with("not a Parquet file"))
+      << "the path is said beside the reason: " << listing.not_taken.at("k.parquet");
   EXPECT_EQ(listing.not_taken.size(), reasons.size());
   // Named by itself, what cannot be read is an error.
   for (const char* name : {"c.md", "d.txt", "e.txt", "g.json", "k.parquet", "n.csv"}) {

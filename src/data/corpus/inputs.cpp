@@ -357,7 +357,11 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
   };
   const Status status = groups();
   if (status.ok() || named || status.error().code != ErrorCode::kBadInput) return status;
-  found.not_taken.push_back({path, status.error().message});
+  std::string reason = status.error().message;
+  if (const std::string name = path.string() + ": "; reason.starts_with(name)) {
+    reason.erase(0, name.size());
+  }
+  found.not_taken.push_back({path, std::move(reason)});
   return {};
 }
 
