@@ -256,6 +256,19 @@ TEST_F(DataCli, StandardInputIsNeverTheBuildThatIsThere) {
   EXPECT_TRUE(resumed.says("unfinished build") && resumed.says("begin again")) << resumed.output;
 }
 
+TEST_F(DataCli, NamedPipesAreReadOnce) {
+  const std::string pipe = path("pipe.txt");
+  ASSERT_EQ(testing::run_shell("mkfifo " + pipe).exit_code, 0);
+  const std::string command = QUINTET_BINARY " data build --tokenizer " + shared("m.model") +
+                              " --out " + path("out") + " " + pipe;
+  const testing::Outcome twice = testing::run_shell("timeout 60 " + command + " --deduplicate");
+  EXPECT_EQ(twice.exit_code, 2) << twice.output;
+  EXPECT_TRUE(twice.says("pipe.txt comes once")) << twice.output;
+  const testing::Outcome once =
+      testing::run_shell("echo ein Satz > " + pipe + " & timeout 60 " + command);
+  EXPECT_EQ(once.exit_code, 0) << once.output;
+}
+
 TEST_F(DataCli, ExportsAndImports) {
   const testing::Outcome exported =
       quintet("data export " + shared("corpus") + " --out " + path("megatron"));

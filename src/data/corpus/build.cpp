@@ -618,8 +618,9 @@ Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnviron
   QT_ASSIGN(FoundInputs inputs,
             find_inputs({options.inputs, options.languages, options.text_field, options.paragraphs,
                          options.stdin_format, options.output}));
-  if (options.deduplicate && inputs.files.front().path == "-") {
-    return usage_error("--deduplicate reads the input twice, and standard input comes once");
+  for (const InputFile& file : inputs.files) {
+    if (!options.deduplicate || !file.once) continue;
+    return usage_error("--deduplicate reads the input twice, and {} comes once", file.name());
   }
   Builder builder(options, environment, std::move(model), std::move(tokenizer), std::move(inputs));
   return builder.run();
