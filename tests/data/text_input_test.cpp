@@ -6,6 +6,8 @@
 #include "data/corpus/documents.h"
 #include "data/corpus/inputs.h"
 #include "data/corpus/text_blocks.h"
+#include "data/corpus/training_text.h"
+#include "data/tokenizer/utf8.h"
 #include "tests/support/folders.h"
 #include "tests/support/mutate.h"
 #include "tests/support/temporary_folder.h"
@@ -327,6 +329,30 @@ TEST(Documents, DamagedJsonNeverHurts) {
     text += damaged + "\n";
   }
   EXPECT_GT(documents_of("a.jsonl", text).size(), 2000u);
+}
+
+// All of a text gets into sentences, however long its lines are and whatever their bytes.
+TEST(TrainingText, IsCutBetweenCharacters) {
+  const TemporaryFolder folder;
+  const auto sentences_of = [&](const std::string& text) {
+    put_file(folder.path() / "a.txt", text);
+    TrainingTextOptions options;
+    options.inputs.names = {(folder.path() / "a.txt").string()};
+    return read_training_text(options, {}).value().sentences;
+  };
+  std::string long_line;
+  while (long_line.size() < 3 * kMaxSentenceBytes) long_line += "\u00e9\u4e2d\U0001F600";
+  // The latter are no characters, only bytes that go on with one.
+  for (const std::string& line : {long_line, std::string(3 << 20, '\x80')}) {
+    std::string joined;
+    for (const std::string& sentence : sentences_of(line + "\n")) {
+      EXPECT_LE(sentence.size(), kMaxSentenceBytes);
+      EXPECT_GT(sentence.size() + joined.size(), std::min(joined.size() + 4180, line.size() - 1));
+      EXPECT_EQ(is_valid_utf8(sentence), line == long_line);
+      joined += sentence;
+    }
+    EXPECT_TRUE(joined == line);
+  }
 }
 
 TEST(Inputs, AreFoundInOrderWithTheirLanguages) {

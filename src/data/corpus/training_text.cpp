@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "data/corpus/text_blocks.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -49,20 +50,19 @@ class Sample {
 template <class Body>
 void for_each_sentence(std::string_view document, const Body& body) {
   while (!document.empty()) {
-    std::size_t end = std::min(document.find('\n'), document.size());
-    std::size_t next = end + 1;
-    if (end > kMaxSentenceBytes) {
-      end = kMaxSentenceBytes;
-      const std::size_t space = document.rfind(' ', end);
-      if (space != std::string_view::npos && space > kMaxSentenceBytes / 2) {
-        end = space;
-      } else {
-        while (end > 1 && (static_cast<unsigned char>(document[end]) & 0xC0) == 0x80) --end;
+    std::string_view line = document.substr(0, document.find('\n'));
+    document.remove_prefix(std::min(line.size() + 1, document.size()));
+    while (!line.empty()) {
+      std::string_view sentence = line;
+      if (line.size() > kMaxSentenceBytes) {
+        const std::size_t space = line.rfind(' ', kMaxSentenceBytes);
+        sentence = space != std::string_view::npos && space > kMaxSentenceBytes / 2
+                       ? line.substr(0, space)
+                       : beginning_of(line, kMaxSentenceBytes);
       }
-      next = end;
+      body(sentence);
+      line.remove_prefix(sentence.size());
     }
-    if (end > 0) body(document.substr(0, end));
-    document.remove_prefix(std::min(next, document.size()));
   }
 }
 
