@@ -195,8 +195,9 @@ void add_tokenizer(CLI::App& app, Action& action) {
   command->add_flag("--bpe", options->bpe, "byte-pair encoding instead of a unigram model");
   command->add_flag("--verbose", options->verbose, "show what the library has to say");
   command->footer(
-      "Documents are cut into sentences of at most 4,192 bytes; nothing is skipped. The library\n"
-      "takes many times the text's size of memory: --megabytes bounds it.\n\n"
+      "Documents are cut into sentences of at most 4,192 bytes; nothing is skipped, but a space\n"
+      "stands for U+2585, which the library keeps to itself. It takes memory of many times the\n"
+      "text's size: --megabytes bounds it.\n\n"
       "Examples:\n"
       "  quintet tokenizer train --out my.model --vocabulary 4000 text/\n"
       "  quintet tokenizer train --out hf.model --vocabulary 400 --text-field text data/*.parquet");

@@ -355,6 +355,16 @@ TEST(TrainingText, IsCutBetweenCharacters) {
   }
 }
 
+// The library would drop the sentence.
+TEST(TrainingText, HasASpaceForTheLibrarysOwnCharacter) {
+  const TemporaryFolder folder;
+  put_file(folder.path() / "a.txt", "one\u2585two \u2585\u2585\n");
+  TrainingTextOptions options;
+  options.inputs.names = {(folder.path() / "a.txt").string()};
+  EXPECT_EQ(read_training_text(options, {}).value().sentences,
+            std::vector<std::string>{"one two   "});
+}
+
 TEST(Inputs, AreFoundInOrderWithTheirLanguages) {
   const TemporaryFolder folder;
   for (const char* name :

@@ -66,6 +66,14 @@ void for_each_sentence(std::string_view document, const Body& body) {
   }
 }
 
+// The library marks what is unknown to it with U+2585, and drops sentences that have it already.
+void replace_reserved(std::string& sentence) {
+  constexpr std::string_view kReserved = "\xE2\x96\x85";
+  for (std::size_t at = 0; (at = sentence.find(kReserved, at)) != std::string::npos;) {
+    sentence.replace(at, kReserved.size(), " ");
+  }
+}
+
 }  // namespace
 
 Result<TrainingText> read_training_text(
@@ -120,6 +128,7 @@ Result<TrainingText> read_training_text(
   }
   text.kept_bytes = sample.bytes();
   text.sentences = sample.take();
+  for (std::string& sentence : text.sentences) replace_reserved(sentence);
   if (text.sentences.empty()) {
     return bad_input("{}: no text to train on; {} bad lines, {} too long",
                      options.inputs.names.front(), text.bad_lines, text.too_long);
