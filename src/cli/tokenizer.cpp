@@ -13,6 +13,8 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "data/corpus/training_text.h"
+#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/quick_model.h"
 
 namespace quintet {
 namespace {
@@ -85,6 +87,19 @@ Result<TrainingText> read_text(const TrainOptions& options) {
   return read;
 }
 
+// Whether normalization leaves anything of the text: of nothing the library makes an end of the
+// process.
+Result<bool> is_any_left(const std::vector<std::string>& sentences, const std::string& rules) {
+  ModelProto model;
+  QT_ASSIGN(model.charsmap, builtin_charsmap(rules));
+  QT_ASSIGN(const Normalizer normalizer, Normalizer::create(model, rules));
+  Buffer<char> text;
+  return std::any_of(sentences.begin(), sentences.end(), [&](const std::string& sentence) {
+    normalizer.normalize(sentence, text);
+    return !text.empty();
+  });
+}
+
 Status run(const TrainOptions& options) {
   if (!options.overwrite && std::filesystem::exists(options.output)) {
     return usage_error("{}: exists; choose another name, or --overwrite", options.output);
@@ -95,6 +110,11 @@ Status run(const TrainOptions& options) {
                        options.vocabulary, trained, options.sentinels);
   }
   QT_ASSIGN(const TrainingText text, read_text(options));
+  QT_ASSIGN(const bool any_left, is_any_left(text.sentences, options.normalization));
+  if (!any_left) {
+    return bad_input("{}: no text to train on: normalization ({}) leaves nothing of it",
+                     options.text.inputs.names.front(), options.normalization);
+  }
   log_info("training {} pieces; this can take minutes to hours", with_commas(trained));
   const auto threads =
       options.threads > 0

@@ -299,6 +299,7 @@ TEST_F(DataCli, MistakesAreNamed) {
   put_file(path("cut.txt.zst"), zstd("some text that is long enough to be cut").substr(0, 30));
   put_file(path("words"), "12 twelve\n");
   put_file(path("ids"), "5\n9999\n");
+  put_file(path("blank.txt"), "\u3000 \u00a0\n\u2581\n");
   const std::string out = " --out " + path("out") + " --tokenizer " + shared("m.model") + " ";
   const std::string corpus = shared("corpus");
   struct Case {
@@ -331,6 +332,8 @@ TEST_F(DataCli, MistakesAreNamed) {
       {"tokenize --detokenize --model " + shared("m.model") + " " + path("words"), 3, "line 1"},
       {"tokenize --detokenize --model " + shared("m.model") + " " + path("ids"), 3, "line 2"},
       {"tokenizer train --vocabulary 400 --out " + path("t") + " " + path("none"), 3, "none"},
+      {"tokenizer train --vocabulary 400 --out " + path("t") + " " + path("blank.txt"), 3,
+       "no text to train on"},
   };
   for (const Case& c : cases) {
     const testing::Outcome outcome = quintet(c.arguments);
