@@ -286,6 +286,18 @@ TEST_F(DataCli, ExportsAndImports) {
         << name;
   }
   EXPECT_EQ(quintet("data verify " + path("back")).exit_code, 0);
+  // What fails leaves nothing behind that keeps another attempt out.
+  const std::string bytes = read_file(path("megatron/zh_train.bin")).value();
+  put_file(path("megatron/zh_train.bin"), bytes + "more");
+  const std::string again = "data import --tokenizer " + shared("m.model") + " --out " +
+                            path("again") + " de=" + path("megatron/de_train") +
+                            " zh=" + path("megatron/zh_train");
+  const testing::Outcome refused = quintet(again);
+  EXPECT_EQ(refused.exit_code, 3) << refused.output;
+  EXPECT_TRUE(refused.says(fmt::format("zh_train.bin: has {} bytes", bytes.size() + 4)))
+      << refused.output;
+  put_file(path("megatron/zh_train.bin"), bytes);
+  EXPECT_EQ(quintet(again).exit_code, 0);
   // Not over something that is there.
   EXPECT_EQ(quintet("data import --tokenizer " + shared("m.model") + " --out " + path("back") +
                     " " + path("megatron/de_train"))
