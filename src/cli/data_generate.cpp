@@ -1,6 +1,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/whole_number.h"
 #include "data/sample_text.h"
 
 namespace quintet {
@@ -60,7 +61,9 @@ void add_data_generate(CLI::App& data, Action& action) {
   command->add_option("--kilobytes", options->kilobytes, "of each language")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "another seed, other text")->capture_default_str();
+  command->add_option("--seed", options->seed, "another seed, other text")
+      ->check(whole_number<std::uint64_t>(0))
+      ->capture_default_str();
   command->add_flag("--overwrite", options->overwrite, "replace text that is there");
   command->footer("Example: quintet data generate made-up --languages en,de --kilobytes 300");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

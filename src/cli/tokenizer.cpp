@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/whole_number.h"
 #include "data/corpus/training_text.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/quick_model.h"
@@ -185,7 +186,7 @@ void add_tokenizer(CLI::App& app, Action& action) {
   command
       ->add_option("--max-bad-lines", options->text.bad_lines,
                    "lines that are not valid or lack the field are passed over, up to this many")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--megabytes", options->megabytes, "of text to train on, drawn from all")
       ->check(CLI::Range(1, 1 << 20))
@@ -209,7 +210,7 @@ void add_tokenizer(CLI::App& app, Action& action) {
   command
       ->add_option("--sentences", options->sentences,
                    "sentences to train on at most, drawn from all")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number<std::int64_t>(1))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "0: one a core")->check(CLI::Range(0, 1024));
   command->add_flag("--bpe", options->bpe, "byte-pair encoding instead of a unigram model");
