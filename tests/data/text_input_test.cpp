@@ -317,6 +317,12 @@ TEST(Documents, BadJsonLinesAreNamed) {
       reason("{\"text\": \"a\", \"lang\": \"../x\"}", options).starts_with("!language \"../x\""));
 }
 
+// Nobody wrote the JSON that records become.
+TEST(Documents, BadTextOfRecordsIsNotCalledJson) {
+  EXPECT_EQ(documents_of("a.csv", "text\ncaf\xe9\nb\n"),
+            (Found{"b@2", "!not valid text: The input is not valid UTF-8@1"}));
+}
+
 TEST(Documents, DamagedJsonNeverHurts) {
   PhiloxSequence random(5, 5);
   const std::string line =

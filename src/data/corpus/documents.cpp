@@ -97,7 +97,10 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
     return {};
   };
   const auto refuse_json = [&](simdjson::error_code error) {
-    return refuse(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+    // Of records we made the JSON: what is wrong is their text.
+    const bool record = files_[part.file].kind != InputKind::kText;
+    return refuse(
+        fmt::format("not valid {}: {}", record ? "text" : "JSON", simdjson::error_message(error)));
   };
   // The parser reads past the line's end, into the next line or the padding.
   const std::size_t readable = static_cast<std::size_t>(block.text.data() + block.text.size() +
