@@ -28,10 +28,10 @@ void print_manifest(const std::string& folder, const Manifest& manifest) {
   fmt::print("{}: {} shards, {} of tokens, {} bytes each\n", folder, manifest.shards.size(),
              human_bytes(bytes), manifest.layout.token_bytes);
   const SpecialTokens& special = manifest.special;
-  fmt::print("tokenizer {}: {} ids, {} of them sentinels ({} down to {}); padding {}, end {}\n",
-             manifest.layout.tokenizer_digest, with_commas(manifest.layout.vocabulary),
-             special.sentinels, special.first_sentinel,
-             special.first_sentinel - special.sentinels + 1, special.pad, special.eos);
+  fmt::print("tokenizer {}: {} ids, {}; padding {}, end {}\n", manifest.layout.tokenizer_digest,
+             with_commas(manifest.layout.vocabulary),
+             describe_sentinels(special.sentinels, special.first_sentinel), special.pad,
+             special.eos);
   for (const auto& [name, value] : manifest.options) {
     std::string line = value;
     std::replace(line.begin(), line.end(), '\n', ' ');

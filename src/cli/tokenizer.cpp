@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/data_tables.h"
 #include "cli/interrupt.h"
 #include "cli/whole_number.h"
 #include "data/corpus/training_text.h"
@@ -146,11 +147,9 @@ Status run(const TrainOptions& options) {
   }
   QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::create(model, options.output));
   QT_TRY(write_file(options.output, model));
-  fmt::print("{}: {} pieces, {} of them sentinels (ids {} down to {}), digest {}\n", options.output,
-             with_commas(tokenizer.vocabulary().size()), tokenizer.vocabulary().sentinels(),
-             tokenizer.vocabulary().size() - 1,
-             tokenizer.vocabulary().size() - tokenizer.vocabulary().sentinels(),
-             tokenizer.digest());
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  fmt::print("{}: {} pieces, {}, digest {}\n", options.output, with_commas(vocabulary.size()),
+             describe_sentinels(vocabulary.sentinels(), vocabulary.size() - 1), tokenizer.digest());
   return {};
 }
 

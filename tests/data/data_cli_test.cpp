@@ -256,6 +256,20 @@ TEST_F(DataCli, StandardInputIsNeverTheBuildThatIsThere) {
   EXPECT_TRUE(resumed.says("unfinished build") && resumed.says("begin again")) << resumed.output;
 }
 
+TEST_F(DataCli, ACorpusWithoutSentinelsSaysSo) {
+  const testing::Outcome trained =
+      quintet("tokenizer train --vocabulary 1100 --sentinels 0 --coverage 0.98 --threads 2 --out " +
+              path("none.model") + " " + shared("text/de/lines.txt"));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_TRUE(trained.says("none of them sentinels")) << trained.output;
+  ASSERT_EQ(quintet("data build --sentinels 0 --tokenizer " + path("none.model") + " --out " +
+                    path("none") + " " + shared("text/de"))
+                .exit_code,
+            0);
+  const testing::Outcome shown = quintet("data inspect " + path("none"));
+  EXPECT_TRUE(shown.says("none of them sentinels")) << shown.output;
+}
+
 TEST_F(DataCli, NamedPipesAreReadOnce) {
   const std::string pipe = path("pipe.txt");
   ASSERT_EQ(testing::run_shell("mkfifo " + pipe).exit_code, 0);
