@@ -25,7 +25,7 @@ std::int64_t integer_in(const Json& object, const char* key, std::int64_t fallba
 }
 
 std::string to_text(const Json& json, int indent) {
-  return json.dump(indent);
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace quintet

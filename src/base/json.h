@@ -22,7 +22,8 @@ Result<Json> parse_json(std::string_view text, const std::string& origin);
 double number_in(const Json& object, const char* key, double fallback);
 std::int64_t integer_in(const Json& object, const char* key, std::int64_t fallback);
 
-// All on one line; with an indent, a line for each value.
+// All on one line; with an indent, a line for each value. Bytes of strings that are no UTF-8 become
+// U+FFFD.
 std::string to_text(const Json& json, int indent = -1);
 
 }  // namespace quintet

@@ -7,7 +7,9 @@
 #include "cli/commands.h"
 #include "cli/data_tables.h"
 #include "cli/interrupt.h"
+#include "cli/whole_number.h"
 #include "data/corpus/build.h"
+#include "data/corpus/shard.h"
 
 namespace quintet {
 namespace {
@@ -159,10 +161,10 @@ void add_data_build(CLI::App& data, Action& action) {
       ->check(CLI::IsMember({"none", "spaces"}))
       ->capture_default_str();
   command->add_option("--min-characters", options.min_characters, "leave out shorter documents")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--max-characters", options.max_characters, "leave out longer documents")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number<std::int64_t>(1));
   command->add_flag("--deduplicate", options.deduplicate,
                     "leave out documents whose text occurred before (reads the input twice)");
   command
@@ -174,17 +176,19 @@ void add_data_build(CLI::App& data, Action& action) {
       ->check(CLI::Range(0, 10000))
       ->capture_default_str();
   command->add_option("--shard-tokens", options.shard_tokens, "tokens of a shard, at most")
+      ->check(whole_number<std::int64_t>(1, static_cast<std::int64_t>(ShardWriter::kMaxTokens)))
       ->capture_default_str();
   command
       ->add_option("--max-bad-lines", options.bad_lines,
                    "lines that are not valid or lack the field are passed over, up to this many")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--threads", options.threads, "0: one a core; does not change the result")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->footer(
-      "Interrupted (Ctrl-C, a crash, a full disk), the same command continues where it was.\n"
+      "Interrupted (Ctrl-C, a crash, a full disk), the same command continues where it was; not\n"
+      "with standard input and named pipes, whose text comes once.\n"
       "Everything found and not taken is named, with the reason. Documents longer than 8 MiB (1 "
       "MiB\n"
       "with models that are not unigram) are left out; memory stays below 1 GiB.\n\n"

@@ -1,6 +1,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/whole_number.h"
 #include "data/sample_text.h"
 
 namespace quintet {
@@ -11,6 +12,7 @@ struct GenerateOptions {
   std::vector<std::string> languages = {"en", "de", "ru", "zh"};
   std::int64_t kilobytes = 1000;
   std::uint64_t seed = 1;
+  bool overwrite = false;
 };
 
 Status run(const GenerateOptions& options) {
@@ -21,19 +23,27 @@ Status run(const GenerateOptions& options) {
       return usage_error("no language {}; there are {}", language, join(names, ", "));
     }
   }
+  const auto file_of = [&](const std::string& language) {
+    return Path(options.folder) / language / "text.txt";
+  };
+  for (const std::string& language : options.languages) {
+    if (!options.overwrite && std::filesystem::exists(file_of(language))) {
+      return usage_error("{}: exists; choose another folder, or --overwrite",
+                         file_of(language).string());
+    }
+  }
   for (const std::string& language : options.languages) {
     const SampleText text(language);
-    const Path folder = Path(options.folder) / language;
-    QT_TRY(make_directories(folder));
+    const Path file = file_of(language);
+    QT_TRY(make_directories(file.parent_path()));
     std::string documents;
     const auto wanted = static_cast<std::size_t>(options.kilobytes) * 1000;
     for (std::uint64_t number = 0; documents.size() < wanted; ++number) {
       text.append_document(options.seed, number, 2000, documents);
       documents += '\n';
     }
-    QT_TRY(write_file(folder / "text.txt", documents));
-    fmt::print("{}: {}\n", (folder / "text.txt").string(),
-               human_bytes(static_cast<double>(documents.size())));
+    QT_TRY(write_file(file, documents));
+    fmt::print("{}: {}\n", file.string(), human_bytes(static_cast<double>(documents.size())));
   }
   return {};
 }
@@ -51,8 +61,11 @@ void add_data_generate(CLI::App& data, Action& action) {
   command->add_option("--kilobytes", options->kilobytes, "of each language")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "another seed, other text")->capture_default_str();
-  command->footer("Example: quintet data generate text --languages en,de --kilobytes 300");
+  command->add_option("--seed", options->seed, "another seed, other text")
+      ->check(whole_number<std::uint64_t>(0))
+      ->capture_default_str();
+  command->add_flag("--overwrite", options->overwrite, "replace text that is there");
+  command->footer("Example: quintet data generate made-up --languages en,de --kilobytes 300");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data_tables.h"
+#include "cli/whole_number.h"
 #include "data/loader/corpus_source.h"
 #include "data/loader/example_text.h"
 #include "data/tokenizer/tokenizer.h"
@@ -27,10 +28,10 @@ void print_manifest(const std::string& folder, const Manifest& manifest) {
   fmt::print("{}: {} shards, {} of tokens, {} bytes each\n", folder, manifest.shards.size(),
              human_bytes(bytes), manifest.layout.token_bytes);
   const SpecialTokens& special = manifest.special;
-  fmt::print("tokenizer {}: {} ids, {} of them sentinels ({} down to {}); padding {}, end {}\n",
-             manifest.layout.tokenizer_digest, with_commas(manifest.layout.vocabulary),
-             special.sentinels, special.first_sentinel,
-             special.first_sentinel - special.sentinels + 1, special.pad, special.eos);
+  fmt::print("tokenizer {}: {} ids, {}; padding {}, end {}\n", manifest.layout.tokenizer_digest,
+             with_commas(manifest.layout.vocabulary),
+             describe_sentinels(special.sentinels, special.first_sentinel), special.pad,
+             special.eos);
   for (const auto& [name, value] : manifest.options) {
     std::string line = value;
     std::replace(line.begin(), line.end(), '\n', ' ');
@@ -306,10 +307,10 @@ void add_data_inspect(CLI::App& data, Action& action) {
   command
       ->add_option("--sample", options->samples,
                    "show these samples of a run; what the decoder has to find is in [brackets]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number<std::int64_t>(0))
       ->type_name("NUMBER...");
   command->add_option("--tokens", options->run_tokens, "how many epochs a run of N tokens is")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e18))
       ->type_name("N");
   command->add_option("--source", options->source, "of a run's rows: tokens of the encoder's input")
       ->check(CLI::Range(3, 1 << 20))
@@ -317,7 +318,9 @@ void add_data_inspect(CLI::App& data, Action& action) {
   command->add_option("--target", options->target, "tokens of the decoder's; 0: as many as follow")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of the run")->capture_default_str();
+  command->add_option("--seed", options->seed, "of the run")
+      ->check(whole_number<std::int64_t>(INT64_MIN))
+      ->capture_default_str();
   command->add_option("--set", options->assignments, "keys of [data], e.g. objective=ul2")
       ->type_name("KEY=VALUE");
   command->add_flag("--ids", options->ids, "show the samples' ids, too");

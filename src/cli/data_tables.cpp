@@ -37,4 +37,9 @@ void print_corpus_table(const Manifest& manifest) {
   }
 }
 
+std::string describe_sentinels(std::int64_t count, std::int64_t first) {
+  if (count == 0) return "none of them sentinels";
+  return fmt::format("{} of them sentinels ({} down to {})", count, first, first - count + 1);
+}
+
 }  // namespace quintet

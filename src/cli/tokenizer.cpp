@@ -11,8 +11,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/data_tables.h"
 #include "cli/interrupt.h"
+#include "cli/whole_number.h"
 #include "data/corpus/training_text.h"
+#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/quick_model.h"
 
 namespace quintet {
 namespace {
@@ -85,6 +89,19 @@ Result<TrainingText> read_text(const TrainOptions& options) {
   return read;
 }
 
+// Whether normalization leaves anything of the text: of nothing the library makes an end of the
+// process.
+Result<bool> is_any_left(const std::vector<std::string>& sentences, const std::string& rules) {
+  ModelProto model;
+  QT_ASSIGN(model.charsmap, builtin_charsmap(rules));
+  QT_ASSIGN(const Normalizer normalizer, Normalizer::create(model, rules));
+  Buffer<char> text;
+  return std::any_of(sentences.begin(), sentences.end(), [&](const std::string& sentence) {
+    normalizer.normalize(sentence, text);
+    return !text.empty();
+  });
+}
+
 Status run(const TrainOptions& options) {
   if (!options.overwrite && std::filesystem::exists(options.output)) {
     return usage_error("{}: exists; choose another name, or --overwrite", options.output);
@@ -95,6 +112,11 @@ Status run(const TrainOptions& options) {
                        options.vocabulary, trained, options.sentinels);
   }
   QT_ASSIGN(const TrainingText text, read_text(options));
+  QT_ASSIGN(const bool any_left, is_any_left(text.sentences, options.normalization));
+  if (!any_left) {
+    return bad_input("{}: no text to train on: normalization ({}) leaves nothing of it",
+                     options.text.inputs.names.front(), options.normalization);
+  }
   log_info("training {} pieces; this can take minutes to hours", with_commas(trained));
   const auto threads =
       options.threads > 0
@@ -125,11 +147,9 @@ Status run(const TrainOptions& options) {
   }
   QT_ASSIGN(const Tokenizer tokenizer, Tokenizer::create(model, options.output));
   QT_TRY(write_file(options.output, model));
-  fmt::print("{}: {} pieces, {} of them sentinels (ids {} down to {}), digest {}\n", options.output,
-             with_commas(tokenizer.vocabulary().size()), tokenizer.vocabulary().sentinels(),
-             tokenizer.vocabulary().size() - 1,
-             tokenizer.vocabulary().size() - tokenizer.vocabulary().sentinels(),
-             tokenizer.digest());
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  fmt::print("{}: {} pieces, {}, digest {}\n", options.output, with_commas(vocabulary.size()),
+             describe_sentinels(vocabulary.sentinels(), vocabulary.size() - 1), tokenizer.digest());
   return {};
 }
 
@@ -165,7 +185,7 @@ void add_tokenizer(CLI::App& app, Action& action) {
   command
       ->add_option("--max-bad-lines", options->text.bad_lines,
                    "lines that are not valid or lack the field are passed over, up to this many")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number<std::int64_t>(0))
       ->capture_default_str();
   command->add_option("--megabytes", options->megabytes, "of text to train on, drawn from all")
       ->check(CLI::Range(1, 1 << 20))
@@ -189,14 +209,15 @@ void add_tokenizer(CLI::App& app, Action& action) {
   command
       ->add_option("--sentences", options->sentences,
                    "sentences to train on at most, drawn from all")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number<std::int64_t>(1))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "0: one a core")->check(CLI::Range(0, 1024));
   command->add_flag("--bpe", options->bpe, "byte-pair encoding instead of a unigram model");
   command->add_flag("--verbose", options->verbose, "show what the library has to say");
   command->footer(
-      "Documents are cut into sentences of at most 4,192 bytes; nothing is skipped. The library\n"
-      "takes many times the text's size of memory: --megabytes bounds it.\n\n"
+      "Documents are cut into sentences of at most 4,192 bytes; nothing is skipped, but a space\n"
+      "stands for U+2585, which the library keeps to itself. It takes memory of many times the\n"
+      "text's size: --megabytes bounds it.\n\n"
       "Examples:\n"
       "  quintet tokenizer train --out my.model --vocabulary 4000 text/\n"
       "  quintet tokenizer train --out hf.model --vocabulary 400 --text-field text data/*.parquet");

@@ -33,7 +33,8 @@ std::string told_to(RunConfig config) {
                       : model.error().message) +
           "\n";
   if (config.data.kind == "corpus") {
-    std::vector<std::string> folders = config.data.corpus.folders();
+    std::vector<std::string> folders;
+    if (auto named = config.data.corpus.folders(); named.ok()) folders = std::move(named).value();
     if (!config.validate.corpus.empty()) folders.push_back(config.validate.corpus);
     for (const std::string& folder : folders) {
       const auto manifest = read_file(Path(folder) / kManifestFile);

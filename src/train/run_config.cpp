@@ -216,7 +216,11 @@ Result<RunConfig> load_run_config(const std::string& file,
 }
 
 Path tokenizer_place(const RunConfig& config) {
-  if (config.data.kind == "corpus") return config.data.corpus.folders().front();
+  if (config.data.kind == "corpus") {
+    // What is wrong with a mixture is said where it is opened.
+    const auto folders = config.data.corpus.folders();
+    return folders.ok() ? Path(folders.value().front()) : Path();
+  }
   return config.data.pairs.tokenizer.empty() ? config.model.weights : config.data.pairs.tokenizer;
 }
 
@@ -255,7 +259,8 @@ Status fit_vocabulary(const RunConfig& config, T5Config& model) {
     model.vocab_size = with_room(tokenizer.vocabulary().size());
     return {};
   }
-  QT_ASSIGN(const Manifest manifest, load_manifest(config.data.corpus.folders().front()));
+  QT_ASSIGN(const std::vector<std::string> folders, config.data.corpus.folders());
+  QT_ASSIGN(const Manifest manifest, load_manifest(folders.front()));
   const std::int64_t more =
       std::max<std::int64_t>(0, config.data.corpus.sentinels - manifest.special.sentinels);
   model.vocab_size = with_room(manifest.layout.vocabulary + more);

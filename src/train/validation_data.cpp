@@ -38,7 +38,8 @@ CorpusConfig validation_corpus(const RunConfig& config) {
 }
 
 Status has_split(const CorpusConfig& corpus) {
-  for (const std::string& folder : corpus.folders()) {
+  QT_ASSIGN(const std::vector<std::string> folders, corpus.folders());
+  for (const std::string& folder : folders) {
     QT_ASSIGN(const Manifest manifest, load_manifest(folder));
     const Split split = corpus.split == name_of(Split::kTrain) ? Split::kTrain : Split::kHeldOut;
     if (manifest.total(split).tokens > 0) continue;

@@ -14,6 +14,11 @@ TEST(Json, KeepsTheOrderOfKeys) {
   EXPECT_EQ(to_text(parse_json("[1]", "x.json").value(), 1), "[\n 1\n]");
 }
 
+TEST(Json, WritesBytesThatAreNoUtf8AsTheReplacementCharacter) {
+  const Json json = "caf\xe9!";
+  EXPECT_EQ(to_text(json), "\"caf\uFFFD!\"");
+}
+
 TEST(Json, ErrorsSayWhichFileAndWhere) {
   const auto cut = parse_json("{\"a\": 1,\n \"b\"", "cut.json");
   ASSERT_FALSE(cut.ok());

@@ -99,6 +99,20 @@ TEST_F(BuildTest, RunAgainItDoesNothing) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
 }
 
+TEST_F(BuildTest, ATokenizerReplacedMeanwhileIsNotTheCorpuss) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(path("model"), folder.path() / "model");
+  BuildOptions some = options(folder.path() / "out");
+  some.inputs = {path("text/aa/small0.txt").string()};
+  some.tokenizer = folder.path() / "model";
+  some.held_out = 0;
+  BuildEnvironment environment;
+  environment.progress = [&](const BuildProgress&) { put_file(some.tokenizer, "another"); };
+  ASSERT_TRUE(build_corpus(some, environment).ok());
+  EXPECT_TRUE(read_file(folder.path() / "out" / kTokenizerFile).value() ==
+              read_file(path("model")).value());
+}
+
 // Stopped every few commits, at other places with other numbers of threads, until it is done.
 TEST_F(BuildTest, InterruptedAgainAndAgainItGivesTheSameBytes) {
   PhiloxSequence random(1, 1);
@@ -126,6 +140,28 @@ TEST_F(BuildTest, InterruptedAgainAndAgainItGivesTheSameBytes) {
     EXPECT_GT(runs, 2);
     expect_same(folder.path() / "out", fmt::format("round {}", round));
   }
+}
+
+TEST_F(BuildTest, NamesThatAreNoUtf8AreNamesLikeOthers) {
+  const TemporaryFolder folder;
+  BuildOptions some = options(folder.path() / "out");
+  some.languages = {};
+  const auto build = [&](const std::string& name) {
+    // The same file under each name: of the digest's parts only the name differs.
+    std::filesystem::remove_all(folder.path() / "in");
+    std::filesystem::create_directory(folder.path() / "in");
+    std::filesystem::copy_file(path("text/aa/small0.txt"), folder.path() / "in" / name);
+    std::filesystem::last_write_time(folder.path() / "in" / name,
+                                     std::filesystem::last_write_time(path("text/aa/small0.txt")));
+    some.inputs = {(folder.path() / "in").string()};
+    return build_corpus(some, {});
+  };
+  const auto first = build("caf\xe9.txt");
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_TRUE(build("caf\xe9.txt").value().already_complete);
+  const auto other = build("caf\xe8.txt");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::kUsage);
 }
 
 struct Refused {
@@ -182,6 +218,26 @@ TEST_F(BuildTest, BadLinesUnderTheLimitAreCounted) {
   EXPECT_EQ(report.value().manifest.languages.at("und").at(Split::kTrain).documents, 2);
   EXPECT_NE(report.value().first_bad_lines.at(0).find("a.jsonl:2: not valid JSON"),
             std::string::npos);
+}
+
+// What a bad line is quoted with is cut between characters, or the state could not be written.
+TEST_F(BuildTest, ABadLineIsQuotedInWholeCharacters) {
+  const TemporaryFolder folder;
+  std::string name = "x";
+  for (int i = 0; i < 30; ++i) name += "\u00e9";
+  put_file(folder.path() / "a.jsonl",
+           "{\"text\": \"a\", \"l\": \"" + name + "\"}\n{\"text\": \"a\", \"l\": \"de\"}\n");
+  BuildOptions some = options(folder.path() / "out");
+  some.inputs = {(folder.path() / "a.jsonl").string()};
+  some.languages = LanguageRule::parse("field:l").value();
+  some.held_out = 0;
+  BuildEnvironment environment;
+  environment.checkpoint_seconds = 0;
+  const auto report = build_corpus(some, environment);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_NE(report.value().first_bad_lines.at(0).find(name.substr(0, 39) + "\":"),
+            std::string::npos)
+      << report.value().first_bad_lines.at(0);
 }
 
 TEST_F(BuildTest, LinesBeyondTheLimitAreCountedWhereverTheyStand) {

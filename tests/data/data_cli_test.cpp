@@ -94,6 +94,19 @@ TEST_F(DataCli, GeneratesTextToTryThingsWith) {
   const Path text = folder.path() / "a/ru/text.txt";
   EXPECT_GE(std::filesystem::file_size(text), 20000U);
   EXPECT_EQ(read_file(text).value(), read_file(folder.path() / "a2/ru/text.txt").value());
+  // Somebody's text is not overwritten, nor is anything else written then.
+  put_file(text, "mine\n");
+  const testing::Outcome refused =
+      quintet("data generate --languages en,ru " + (folder.path() / "a").string());
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(refused.says("text.txt: exists") && refused.says("--overwrite")) << refused.output;
+  EXPECT_EQ(read_file(text).value(), "mine\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "a/en"));
+  EXPECT_EQ(quintet("data generate --overwrite --kilobytes 20 --languages de,ru " +
+                    (folder.path() / "a").string())
+                .exit_code,
+            0);
+  EXPECT_GE(std::filesystem::file_size(text), 20000U);
   const testing::Outcome wrong =
       quintet("data generate --languages xx " + (folder.path() / "b").string());
   EXPECT_EQ(wrong.exit_code, 2);
@@ -224,6 +237,52 @@ TEST_F(DataCli, BuildsFromStandardInput) {
   EXPECT_TRUE(shown.says("\"documents\": 2")) << shown.output;
 }
 
+// Whether standard input is the same text again cannot be known.
+TEST_F(DataCli, StandardInputIsNeverTheBuildThatIsThere) {
+  const std::string command =
+      "data build --tokenizer " + shared("m.model") + " --stdin-format jsonl --max-bad-lines 0 ";
+  const std::string done = command + "--out " + path("done") + " - ";
+  put_file(path("one.jsonl"), "{\"text\": \"ein Satz\"}\n");
+  put_file(path("bad.jsonl"), "{\"text\": \"ein Satz\"}\n{\n");
+  ASSERT_EQ(quintet(done + "< " + path("one.jsonl")).exit_code, 0);
+  const testing::Outcome again = quintet(done + "< " + path("bad.jsonl"));
+  EXPECT_EQ(again.exit_code, 2) << again.output;
+  EXPECT_TRUE(again.says("holds a corpus") && again.says("another folder")) << again.output;
+  EXPECT_EQ(quintet("data verify " + path("done")).exit_code, 0);
+  const std::string failed = command + "--out " + path("failed") + " - ";
+  EXPECT_EQ(quintet(failed + "< " + path("bad.jsonl")).exit_code, 3);
+  const testing::Outcome resumed = quintet(failed + "< " + path("one.jsonl"));
+  EXPECT_EQ(resumed.exit_code, 2) << resumed.output;
+  EXPECT_TRUE(resumed.says("unfinished build") && resumed.says("begin again")) << resumed.output;
+}
+
+TEST_F(DataCli, ACorpusWithoutSentinelsSaysSo) {
+  const testing::Outcome trained =
+      quintet("tokenizer train --vocabulary 1100 --sentinels 0 --coverage 0.98 --threads 2 --out " +
+              path("none.model") + " " + shared("text/de/lines.txt"));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_TRUE(trained.says("none of them sentinels")) << trained.output;
+  ASSERT_EQ(quintet("data build --sentinels 0 --tokenizer " + path("none.model") + " --out " +
+                    path("none") + " " + shared("text/de"))
+                .exit_code,
+            0);
+  const testing::Outcome shown = quintet("data inspect " + path("none"));
+  EXPECT_TRUE(shown.says("none of them sentinels")) << shown.output;
+}
+
+TEST_F(DataCli, NamedPipesAreReadOnce) {
+  const std::string pipe = path("pipe.txt");
+  ASSERT_EQ(testing::run_shell("mkfifo " + pipe).exit_code, 0);
+  const std::string command = QUINTET_BINARY " data build --tokenizer " + shared("m.model") +
+                              " --out " + path("out") + " " + pipe;
+  const testing::Outcome twice = testing::run_shell("timeout 60 " + command + " --deduplicate");
+  EXPECT_EQ(twice.exit_code, 2) << twice.output;
+  EXPECT_TRUE(twice.says("pipe.txt comes once")) << twice.output;
+  const testing::Outcome once =
+      testing::run_shell("echo ein Satz > " + pipe + " & timeout 60 " + command);
+  EXPECT_EQ(once.exit_code, 0) << once.output;
+}
+
 TEST_F(DataCli, ExportsAndImports) {
   const testing::Outcome exported =
       quintet("data export " + shared("corpus") + " --out " + path("megatron"));
@@ -241,6 +300,18 @@ TEST_F(DataCli, ExportsAndImports) {
         << name;
   }
   EXPECT_EQ(quintet("data verify " + path("back")).exit_code, 0);
+  // What fails leaves nothing behind that keeps another attempt out.
+  const std::string bytes = read_file(path("megatron/zh_train.bin")).value();
+  put_file(path("megatron/zh_train.bin"), bytes + "more");
+  const std::string again = "data import --tokenizer " + shared("m.model") + " --out " +
+                            path("again") + " de=" + path("megatron/de_train") +
+                            " zh=" + path("megatron/zh_train");
+  const testing::Outcome refused = quintet(again);
+  EXPECT_EQ(refused.exit_code, 3) << refused.output;
+  EXPECT_TRUE(refused.says(fmt::format("zh_train.bin: has {} bytes", bytes.size() + 4)))
+      << refused.output;
+  put_file(path("megatron/zh_train.bin"), bytes);
+  EXPECT_EQ(quintet(again).exit_code, 0);
   // Not over something that is there.
   EXPECT_EQ(quintet("data import --tokenizer " + shared("m.model") + " --out " + path("back") +
                     " " + path("megatron/de_train"))
@@ -254,6 +325,7 @@ TEST_F(DataCli, MistakesAreNamed) {
   put_file(path("cut.txt.zst"), zstd("some text that is long enough to be cut").substr(0, 30));
   put_file(path("words"), "12 twelve\n");
   put_file(path("ids"), "5\n9999\n");
+  put_file(path("blank.txt"), "\u3000 \u00a0\n\u2581\n");
   const std::string out = " --out " + path("out") + " --tokenizer " + shared("m.model") + " ";
   const std::string corpus = shared("corpus");
   struct Case {
@@ -269,6 +341,9 @@ TEST_F(DataCli, MistakesAreNamed) {
       {"data build" + out + path("cut.txt.gz"), 3, "cut.txt.gz"},
       {"data build" + out + path("cut.txt.zst"), 3, "cut.txt.zst"},
       {"data build" + out + "--held-out 1 " + shared("text"), 2, "--held-out"},
+      {"data build" + out + "--min-characters 99999999999999999999 " + shared("text"), 2,
+       "99999999999999999999: expected a whole number from 0 to 9223372036854775807"},
+      {"data inspect " + corpus + " --sample -1", 2, "-1: expected a whole number from 0 to"},
       {"data build" + out + "--language-by colour " + shared("text"), 2, "colour"},
       {"data build --out " + corpus + " --tokenizer " + shared("m.model") + " " + shared("text"), 2,
        "other options"},
@@ -286,6 +361,8 @@ TEST_F(DataCli, MistakesAreNamed) {
       {"tokenize --detokenize --model " + shared("m.model") + " " + path("words"), 3, "line 1"},
       {"tokenize --detokenize --model " + shared("m.model") + " " + path("ids"), 3, "line 2"},
       {"tokenizer train --vocabulary 400 --out " + path("t") + " " + path("none"), 3, "none"},
+      {"tokenizer train --vocabulary 400 --out " + path("t") + " " + path("blank.txt"), 3,
+       "no text to train on"},
   };
   for (const Case& c : cases) {
     const testing::Outcome outcome = quintet(c.arguments);

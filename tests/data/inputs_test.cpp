@@ -50,6 +50,8 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
   put_file(at / "j.csv", "text\na\n");
   put_file(at / "k.parquet", "nothing of the kind");
   put_file(at / "l.txt.gz", gzip(gzip("text\n")));
+  put_file(at / "n.csv", "");
+  put_file(at / "n.tsv.gz", gzip(""));
   std::filesystem::create_symlink("nowhere.txt", at / "dangling.txt");
   std::filesystem::create_symlink("self.txt", at / "self.txt");
   std::filesystem::create_symlink("a.txt", at / "z-again.txt");
@@ -65,8 +67,10 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
                                                       {"e.txt", "UTF-16"},
                                                       {"f.txt", "UTF-16"},
                                                       {"g.json", "JSON array"},
-                                                      {"k.parquet", "PAR1"},
+                                                      {"k.parquet", "not a Parquet file"},
                                                       {"l.txt.gz", "contents are gzip"},
+                                                      {"n.csv", "should name the columns"},
+                                                      {"n.tsv.gz", "should name the columns"},
                                                       {"dangling.txt", "leads nowhere"},
                                                       {"self.txt", "leads to itself"},
                                                       {"z-again.txt", "the same file as"},
@@ -78,9 +82,11 @@ TEST(FindInputs, NamesWhatItDoesNotTake) {
     EXPECT_NE(listing.not_taken.at(name).find(reason), std::string::npos)
         << name << ": " << listing.not_taken.at(name);
   }
+  EXPECT_TRUE(listing.not_taken.at("k.parquet").starts_with("not a Parquet file"))
+      << "the path is said beside the reason: " << listing.not_taken.at("k.parquet");
   EXPECT_EQ(listing.not_taken.size(), reasons.size());
   // Named by itself, what cannot be read is an error.
-  for (const char* name : {"c.md", "d.txt", "e.txt", "g.json", "k.parquet"}) {
+  for (const char* name : {"c.md", "d.txt", "e.txt", "g.json", "k.parquet", "n.csv"}) {
     InputOptions options;
     options.names = {(at / name).string()};
     const auto found = find_inputs(options);
@@ -173,6 +179,7 @@ TEST(Records, CommaSeparatedValues) {
       "{\"text\":\"two, with \\\"quotes\\\"\\nand a line\",\"lang\":\"fr\"}\n");
   EXPECT_EQ(read("\xEF\xBB\xBFtext,n\nno break at the end,1"),
             "{\"text\":\"no break at the end\"}\n");
+  EXPECT_EQ(read("\xEF\xBB\xBF\"text\",\"n\"\na,1\n"), "{\"text\":\"a\"}\n");
   // A blank line is nothing, and still a line.
   EXPECT_EQ(read("text,n\n\na,1\n"), "\n{\"text\":\"a\"}\n");
   EXPECT_NE(read("text,n\na\n").find("1 fields, and the first line names 2"), std::string::npos);

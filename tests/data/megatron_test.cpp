@@ -134,6 +134,13 @@ TEST(Megatron, BadFilesAreRefused) {
   EXPECT_TRUE(refused(34, std::string(4, '\xff')));  // a negative one
   EXPECT_TRUE(refused(34 + 8, "\x7f"));              // an offset
   EXPECT_TRUE(refused(34 + 8 + 16 + 8, "\x09"));     // a document's start
+  // Sequences that no document has, and bytes that no sequence has.
+  EXPECT_TRUE(refused(34 + 8 + 16, "\x01"));       // the first document's start
+  EXPECT_TRUE(refused(34 + 8 + 16 + 16, "\x01"));  // the last one's end
+  const std::string data = read_file(Path(prefix) += ".bin").value();
+  put_file(Path(prefix) += ".bin", data + "more");
+  EXPECT_TRUE(refused(0, "M"));
+  put_file(Path(prefix) += ".bin", data);
   put_file(Path(prefix) += ".idx", good.substr(0, good.size() - 1));
   EXPECT_FALSE(MegatronDataset::open(prefix).ok());
   std::filesystem::remove(Path(prefix) += ".bin");

@@ -162,7 +162,11 @@ TEST_F(MixtureTest, MistakesAreNamed) {
   EXPECT_NE(says({folder + " weights=de"}).find("e.g. de=2"), std::string::npos);
   EXPECT_NE(says({" "}).find("without a folder"), std::string::npos);
   CorpusConfig config;
+  // Whoever asks for the folders before a source is opened is told, too.
+  config.mixture = {folder + " color=2"};
+  EXPECT_NE(config.folders().error().message.find("no key \"color\""), std::string::npos);
   config.mixture = {folder};
+  EXPECT_EQ(config.folders().value(), std::vector<std::string>{folder});
   config.folder = folder;
   EXPECT_FALSE(CorpusSource::open(config, 64, 64, kNumberedVocabulary, 3).ok());
 }

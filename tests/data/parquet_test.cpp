@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/philox.h"
+#include "data/bench/parquet_writer.h"
 #include "data/corpus/inputs.h"
 #include "data/corpus/parquet_source.h"
 #include "data/corpus/parquet_values.h"
@@ -109,6 +110,23 @@ TEST(Parquet, RowGroupsAreInputsOfTheirOwn) {
   ASSERT_EQ(found.files.size(), 4u);
   EXPECT_EQ(found.files[3].row_group, 3u);
   EXPECT_NE(found.files[3].name().find("snappy.parquet (row group 3)"), std::string::npos);
+}
+
+// Writers give the pages of a row group without rows no place, or one that is none.
+TEST(Parquet, ARowGroupMayBeEmpty) {
+  const TemporaryFolder folder;
+  std::string file = parquet_file({"a"}, 100, 100);
+  put_file(folder.path() / "a.parquet", file);
+  EXPECT_EQ(rows_of(folder.path() / "a.parquet", {"text", ""}).value().size(), 1u);
+  // At the end of the metadata each number has a byte: values, bytes (raw and packed), the place of
+  // the pages (4, of which Thrift makes 8); after two ends, bytes and rows of the group.
+  char* const numbers = file.data() + file.size() - 8 - 16;
+  ASSERT_EQ(numbers[7], 8);
+  for (const int at : {1, 3, 5, 7, 11, 13}) numbers[at] = 0;
+  put_file(folder.path() / "a.parquet", file);
+  const auto rows = rows_of(folder.path() / "a.parquet", {"text", ""});
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  EXPECT_TRUE(rows.value().empty());
 }
 
 // Cut anywhere, a file is refused; changed anywhere, it is refused or read, and nothing else

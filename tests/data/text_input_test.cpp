@@ -6,6 +6,8 @@
 #include "data/corpus/documents.h"
 #include "data/corpus/inputs.h"
 #include "data/corpus/text_blocks.h"
+#include "data/corpus/training_text.h"
+#include "data/tokenizer/utf8.h"
 #include "tests/support/folders.h"
 #include "tests/support/mutate.h"
 #include "tests/support/temporary_folder.h"
@@ -199,6 +201,30 @@ TEST(TextBlocks, PassOverLinesThatAreTooLong) {
             (std::vector<std::pair<std::string, std::int64_t>>{{"first", 1}, {"second", 3}}));
 }
 
+// The boundary after a paragraph that is too long may lie across the places up to which was read.
+TEST(TextBlocks, WhatComesAfterALongParagraphIsKept) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kCut = kMaxDocumentBytes + (64 << 10);  // where the first reading ends
+  for (const std::string& boundary : {std::string("\n\n"), std::string("\n\r\n")}) {
+    for (std::size_t before = 0; before < boundary.size(); ++before) {
+      put_file(folder.path() / "a.txt",
+               std::string(kCut - before, 'x') + boundary + "second\n\nthird\n");
+      const auto files = make_inputs(folder.path(), true);
+      TextBlocks blocks(files, {0}, kTextBlockBytes);
+      TextBlock block;
+      std::string text;
+      std::size_t too_long = 0;
+      do {
+        ASSERT_TRUE(blocks.next(block).ok());
+        text.append(block.text.data(), block.text.size());
+        too_long += block.too_long.size();
+      } while (!block.text.empty() || !block.too_long.empty());
+      EXPECT_TRUE(text == "second\n\nthird\n") << before;
+      EXPECT_EQ(too_long, 1u) << before;
+    }
+  }
+}
+
 // The documents of one file, as "text@line", bad lines as "!reason@line".
 std::vector<std::string> documents_of(const std::string& name, const std::string& text,
                                       const DocumentOptions& options = {},
@@ -291,6 +317,12 @@ TEST(Documents, BadJsonLinesAreNamed) {
       reason("{\"text\": \"a\", \"lang\": \"../x\"}", options).starts_with("!language \"../x\""));
 }
 
+// Nobody wrote the JSON that records become.
+TEST(Documents, BadTextOfRecordsIsNotCalledJson) {
+  EXPECT_EQ(documents_of("a.csv", "text\ncaf\xe9\nb\n"),
+            (Found{"b@2", "!not valid text: The input is not valid UTF-8@1"}));
+}
+
 TEST(Documents, DamagedJsonNeverHurts) {
   PhiloxSequence random(5, 5);
   const std::string line =
@@ -303,6 +335,40 @@ TEST(Documents, DamagedJsonNeverHurts) {
     text += damaged + "\n";
   }
   EXPECT_GT(documents_of("a.jsonl", text).size(), 2000u);
+}
+
+// All of a text gets into sentences, however long its lines are and whatever their bytes.
+TEST(TrainingText, IsCutBetweenCharacters) {
+  const TemporaryFolder folder;
+  const auto sentences_of = [&](const std::string& text) {
+    put_file(folder.path() / "a.txt", text);
+    TrainingTextOptions options;
+    options.inputs.names = {(folder.path() / "a.txt").string()};
+    return read_training_text(options, {}).value().sentences;
+  };
+  std::string long_line;
+  while (long_line.size() < 3 * kMaxSentenceBytes) long_line += "\u00e9\u4e2d\U0001F600";
+  // The latter are no characters, only bytes that go on with one.
+  for (const std::string& line : {long_line, std::string(3 << 20, '\x80')}) {
+    std::string joined;
+    for (const std::string& sentence : sentences_of(line + "\n")) {
+      EXPECT_LE(sentence.size(), kMaxSentenceBytes);
+      EXPECT_GT(sentence.size() + joined.size(), std::min(joined.size() + 4180, line.size() - 1));
+      EXPECT_EQ(is_valid_utf8(sentence), line == long_line);
+      joined += sentence;
+    }
+    EXPECT_TRUE(joined == line);
+  }
+}
+
+// The library would drop the sentence.
+TEST(TrainingText, HasASpaceForTheLibrarysOwnCharacter) {
+  const TemporaryFolder folder;
+  put_file(folder.path() / "a.txt", "one\u2585two \u2585\u2585\n");
+  TrainingTextOptions options;
+  options.inputs.names = {(folder.path() / "a.txt").string()};
+  EXPECT_EQ(read_training_text(options, {}).value().sentences,
+            std::vector<std::string>{"one two   "});
 }
 
 TEST(Inputs, AreFoundInOrderWithTheirLanguages) {

@@ -23,6 +23,7 @@
 #include "data/corpus/corpus_writer.h"
 #include "data/corpus/duplicates.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -113,10 +114,11 @@ double processor_now() {
 
 class Builder {
  public:
-  Builder(const BuildOptions& options, const BuildEnvironment& environment, Tokenizer tokenizer,
-          FoundInputs inputs)
+  Builder(const BuildOptions& options, const BuildEnvironment& environment, std::string model,
+          Tokenizer tokenizer, FoundInputs inputs)
       : options_(options),
         environment_(environment),
+        model_(std::move(model)),
         tokenizer_(std::move(tokenizer)),
         inputs_(std::move(inputs.files)),
         not_taken_(std::move(inputs.not_taken)),
@@ -136,6 +138,7 @@ class Builder {
   };
 
   void plan();
+  const InputFile* find_once() const;
   Result<bool> begin();
   Status find_fingerprints();
   Status write_tokens();
@@ -162,6 +165,7 @@ class Builder {
 
   const BuildOptions& options_;
   const BuildEnvironment& environment_;
+  std::string model_;  // the bytes of the tokenizer
   Tokenizer tokenizer_;
   std::vector<InputFile> inputs_;
   std::vector<NotTaken> not_taken_;
@@ -205,15 +209,39 @@ void Builder::plan() {
     everything["files"].push_back(
         {std::filesystem::absolute(file.path).string(), file.bytes, file.modified, file.row_group});
   }
-  const std::string text = to_text(everything);
+  std::string text = to_text(everything);
+  // Bytes that are no UTF-8 are all the same in JSON, and still tell names apart.
+  const auto add_bytes = [&text](const std::string& name) {
+    if (!is_valid_utf8(name)) text += '\0' + name;
+  };
+  for (const auto& option : manifest_.options) add_bytes(option.second);
+  for (const InputFile& file : inputs_) {
+    add_bytes(std::filesystem::absolute(file.path).string());
+  }
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   manifest_.plan_digest = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+// The first input that comes once, or null.
+const InputFile* Builder::find_once() const {
+  const auto found =
+      std::find_if(inputs_.begin(), inputs_.end(), [](const InputFile& file) { return file.once; });
+  return found == inputs_.end() ? nullptr : &*found;
 }
 
 // Finds out where to begin; true when there is nothing left to do.
 Result<bool> Builder::begin() {
   const Path& folder = options_.output;
-  if (std::filesystem::exists(folder / kManifestFile)) {
+  const bool complete = std::filesystem::exists(folder / kManifestFile);
+  // What comes now may be another text than what came then.
+  if (const InputFile* once = find_once();
+      once != nullptr && (complete || std::filesystem::exists(folder / kBuildStateFile))) {
+    return usage_error(
+        "{}: holds {}, and whether {} gives the same text again cannot be known; choose another "
+        "folder, or remove this one and begin again",
+        folder.string(), complete ? "a corpus" : "an unfinished build", once->name());
+  }
+  if (complete) {
     QT_ASSIGN(Manifest there, load_manifest(folder));
     if (there.plan_digest == manifest_.plan_digest) {
       manifest_ = std::move(there);
@@ -280,6 +308,12 @@ DocumentReader Builder::make_reader() const {
 }
 
 Status Builder::interrupted() const {
+  if (const InputFile* once = find_once()) {
+    return make_error(ErrorCode::kInterrupted,
+                      "interrupted; {} comes once, so this build cannot be continued: remove {} "
+                      "and begin again",
+                      once->name(), options_.output.string());
+  }
   return make_error(ErrorCode::kInterrupted,
                     "interrupted; the same command continues where it was ({})",
                     options_.output.string());
@@ -547,7 +581,7 @@ Result<BuildReport> Builder::run() {
         inputs_.size(), reasons.empty() ? ": they are empty" : ": left out were ", reasons,
         options_.output.string());
   }
-  QT_TRY(finish_corpus(files, options_.output, options_.tokenizer, *writer_, manifest_));
+  QT_TRY(finish_corpus(files, options_.output, model_, *writer_, manifest_));
   QT_TRY(clean_up());
   report.manifest = std::move(manifest_);
   report.not_taken = std::move(not_taken_);
@@ -579,14 +613,16 @@ Status check(const BuildOptions& options) {
 
 Result<BuildReport> build_corpus(const BuildOptions& options, const BuildEnvironment& environment) {
   QT_TRY(check(options));
-  QT_ASSIGN(Tokenizer tokenizer, Tokenizer::open(options.tokenizer));
+  QT_ASSIGN(std::string model, read_file(options.tokenizer));
+  QT_ASSIGN(Tokenizer tokenizer, Tokenizer::create(model, options.tokenizer.string()));
   QT_ASSIGN(FoundInputs inputs,
             find_inputs({options.inputs, options.languages, options.text_field, options.paragraphs,
                          options.stdin_format, options.output}));
-  if (options.deduplicate && inputs.files.front().path == "-") {
-    return usage_error("--deduplicate reads the input twice, and standard input comes once");
+  for (const InputFile& file : inputs.files) {
+    if (!options.deduplicate || !file.once) continue;
+    return usage_error("--deduplicate reads the input twice, and {} comes once", file.name());
   }
-  Builder builder(options, environment, std::move(tokenizer), std::move(inputs));
+  Builder builder(options, environment, std::move(model), std::move(tokenizer), std::move(inputs));
   return builder.run();
 }
 

@@ -15,10 +15,9 @@ void describe_vocabulary(const Tokenizer& tokenizer, std::int64_t sentinels, Man
   manifest.layout = {token_bytes_for(size), static_cast<std::uint32_t>(size), tokenizer.digest()};
 }
 
-Status finish_corpus(FileStore& files, const Path& folder, const Path& tokenizer,
+Status finish_corpus(FileStore& files, const Path& folder, std::string_view model,
                      CorpusWriter& writer, Manifest& manifest) {
   QT_ASSIGN(const CorpusPosition position, writer.finish());
-  QT_ASSIGN(const std::string model, read_file(tokenizer));
   QT_TRY(files.replace(folder / kTokenizerFile, model));
   manifest.shards = position.finished;
   for (const auto& [language, splits] : position.series) {

@@ -4,6 +4,8 @@
 
 #include <simdjson.h>
 
+#include "data/tokenizer/utf8.h"
+
 namespace quintet {
 namespace {
 
@@ -95,7 +97,10 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
     return {};
   };
   const auto refuse_json = [&](simdjson::error_code error) {
-    return refuse(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+    // Of records we made the JSON: what is wrong is their text.
+    const bool record = files_[part.file].kind != InputKind::kText;
+    return refuse(
+        fmt::format("not valid {}: {}", record ? "text" : "JSON", simdjson::error_message(error)));
   };
   // The parser reads past the line's end, into the next line or the padding.
   const std::size_t readable = static_cast<std::size_t>(block.text.data() + block.text.size() +
@@ -121,7 +126,7 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
       if (reason == "too long") {
         notes.too_long.push_back({part.file, document.line, long_reason(kMaxDocumentBytes)});
       } else {
-        ++notes.left_out[std::string(reason.substr(0, 100))];
+        ++notes.left_out[std::string(beginning_of(reason, 100))];
       }
       return {};
     }
@@ -146,7 +151,7 @@ Status DocumentReader::read_json(const TextBlock& block, const TextBlock::Part& 
     if (!language) return refuse(fmt::format("no field \"{}\"", options_.language_field));
     if (!is_language_name(std::string(*language))) {
       return refuse(fmt::format("language \"{}\": expected letters, digits, - and _, at most 32",
-                                language->substr(0, 40)));
+                                beginning_of(*language, 40)));
     }
     document.language = *language;
   }

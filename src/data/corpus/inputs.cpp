@@ -63,6 +63,9 @@ std::string wrong_contents(const Path& path, const Kind& kind) {
   const auto got = opened.value()->read(start);
   if (!got.ok()) return "";
   start.resize(got.value());
+  if (start.empty() && (kind.kind == InputKind::kCsv || kind.kind == InputKind::kTsv)) {
+    return "empty; its first line should name the columns";
+  }
   const auto begins = [&](std::string_view magic) { return start.starts_with(magic); };
   using namespace std::string_view_literals;
   for (const auto& [magic, name] :
@@ -305,6 +308,7 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
   InputFile file;
   file.path = path;
   const bool standard = path == "-";
+  file.once = standard;
   const auto kind = standard ? kind_of_ending("." + lower(options.stdin_format), options.paragraphs)
                              : kind_of(path, options.paragraphs);
   if (!kind || (standard && kind->kind == InputKind::kParquet)) {
@@ -327,6 +331,7 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
       return io_error("{}: cannot stat: {}", path.string(), std::strerror(errno));
     }
     file.bytes = static_cast<std::uint64_t>(info.st_size);
+    file.once = S_ISFIFO(info.st_mode);
     file.modified = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
     QT_ASSIGN(file.language, language_of(path, options.languages));
   } else if (options.languages.kind == LanguageRule::Kind::kFixed) {
@@ -352,7 +357,11 @@ Status add_inputs(const InputOptions& options, const Path& path, bool named, Fou
   };
   const Status status = groups();
   if (status.ok() || named || status.error().code != ErrorCode::kBadInput) return status;
-  found.not_taken.push_back({path, status.error().message});
+  std::string reason = status.error().message;
+  if (const std::string name = path.string() + ": "; reason.starts_with(name)) {
+    reason.erase(0, name.size());
+  }
+  found.not_taken.push_back({path, std::move(reason)});
   return {};
 }
 

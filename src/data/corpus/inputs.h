@@ -30,6 +30,7 @@ struct InputFile {
   TextFormat format = TextFormat::kLines;
   InputKind kind = InputKind::kText;
   std::uint32_t row_group = 0;
+  bool once = false;     // standard input or a named pipe: what was read does not come again
   RecordFields fields;   // of records
   std::string language;  // empty: the documents say
 

@@ -82,6 +82,11 @@ Result<MegatronDataset> MegatronDataset::open(const Path& prefix) {
   return dataset;
 }
 
+template <class T>
+T MegatronDataset::entry(std::uint64_t table, std::uint64_t i) const {
+  return load<T>(index_.bytes().data() + table + i * sizeof(T));
+}
+
 Status MegatronDataset::parse() {
   const std::span<const std::byte> bytes = index_.bytes();
   if (bytes.size() < kShortHeader ||
@@ -119,12 +124,32 @@ Status MegatronDataset::parse() {
     documents_ = starts - 1;
   }
   offsets_ = lengths_ + sequences_ * sizeof(std::int32_t);
-  return {};
+  return check_all_is_in_documents();
 }
 
-template <class T>
-T MegatronDataset::entry(std::uint64_t table, std::uint64_t i) const {
-  return load<T>(index_.bytes().data() + table + i * sizeof(T));
+// What no sequence or no document has would be left out without a word.
+Status MegatronDataset::check_all_is_in_documents() const {
+  std::uint64_t tokens = 0;
+  for (std::uint64_t i = 0; i < sequences_; ++i) {
+    const auto length = entry<std::int32_t>(lengths_, i);
+    if (length < 0) {
+      return bad_input("{}: sequence {} is {} tokens; it is damaged", path(".idx"), i, length);
+    }
+    tokens += static_cast<std::uint64_t>(length);
+  }
+  if (tokens * size_of_type(type_) < data_.bytes().size()) {
+    return bad_input("{}: has {} bytes, and the sequences of {} have {}; one of them is damaged",
+                     path(".bin"), data_.bytes().size(), path(".idx"),
+                     tokens * size_of_type(type_));
+  }
+  if (starts_ == 0) return {};
+  const auto begin = entry<std::int64_t>(starts_, 0),
+             end = entry<std::int64_t>(starts_, documents_);
+  if (begin != 0 || end < 0 || static_cast<std::uint64_t>(end) != sequences_) {
+    return bad_input("{}: its documents are sequences {} to {} of {}, not all; it is damaged",
+                     path(".idx"), begin, end, sequences_);
+  }
+  return {};
 }
 
 Status MegatronDataset::read_document(std::uint64_t document,

@@ -14,10 +14,11 @@
 
 namespace quintet {
 
-// Mapped; nothing is read before it is asked for. Safe to share between threads.
+// Mapped; tokens are not read before they are asked for. Safe to share between threads.
 class MegatronDataset {
  public:
-  // Checks the header and the sizes; not the contents of the tables.
+  // Checks the header and the sizes, and that all tokens are of sequences and all sequences of
+  // documents; not what else is in the tables.
   static Result<MegatronDataset> open(const Path& prefix);
 
   std::uint64_t sequences() const { return sequences_; }
@@ -30,6 +31,7 @@ class MegatronDataset {
   MegatronDataset(Path prefix, MappedFile index, MappedFile data)
       : prefix_(std::move(prefix)), index_(std::move(index)), data_(std::move(data)) {}
   Status parse();
+  Status check_all_is_in_documents() const;
   Status read_sequence(std::uint64_t sequence, std::vector<std::int32_t>& ids) const;
   template <class T>
   T entry(std::uint64_t table, std::uint64_t i) const;

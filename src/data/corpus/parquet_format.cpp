@@ -322,14 +322,19 @@ Result<ParquetFile> parse_parquet_metadata(std::string_view bytes, std::uint64_t
     return damaged("its schema is no tree of columns");
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const RawGroup& group = groups[g];
+    RawGroup& group = groups[g];
     if (group.rows < 0 || group.chunks.size() != file.columns.size()) {
       return damaged(fmt::format("row group {} has {} columns of {}, {} rows", g,
                                  group.chunks.size(), file.columns.size(), group.rows));
     }
     ParquetRowGroup& out = file.groups.emplace_back();
     out.rows = static_cast<std::uint64_t>(group.rows);
-    for (const RawChunk& chunk : group.chunks) {
+    for (RawChunk& chunk : group.chunks) {
+      // Where there are no values there are no pages, and writers say nothing of their place.
+      if (chunk.values == 0) {
+        chunk.dictionary = chunk.size = 0;
+        chunk.data = static_cast<std::int64_t>(kMagic.size());
+      }
       // The dictionary comes first, where there is one.
       const bool dictionary = chunk.dictionary > 0 && chunk.dictionary < chunk.data;
       const std::int64_t begin = dictionary ? chunk.dictionary : chunk.data;

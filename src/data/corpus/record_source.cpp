@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/corpus/text_blocks.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -54,10 +55,13 @@ class SeparatedSource final : public RecordSource {
   std::uint64_t consumed() const override { return window_.consumed(); }
 
   Status read_header() {
+    // Before anything is parsed: a quote after it still begins a field.
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    QT_ASSIGN(const std::string_view start, window_.ahead(kByteOrderMark.size()));
+    if (start.starts_with(kByteOrderMark)) window_.drop(kByteOrderMark.size());
     QT_ASSIGN(const bool more, read_record());
     if (!more) return bad_input("{}: empty; its first line should name the columns", name_);
     if (too_long_) return bad_input("{}: its first line does not name columns", name_);
-    if (!record_.empty() && record_[0].starts_with("\xEF\xBB\xBF")) record_[0].erase(0, 3);
     columns_ = used_;
     const auto find = [&](const std::string& column) -> std::optional<std::size_t> {
       for (std::size_t i = 0; i < used_; ++i) {
@@ -68,7 +72,8 @@ class SeparatedSource final : public RecordSource {
     const auto missing = [&](const std::string& column) {
       std::string there;
       for (std::size_t i = 0; i < std::min<std::size_t>(used_, 20); ++i) {
-        there += (i > 0 ? ", " : "") + record_[i].substr(0, 40);
+        there += i > 0 ? ", " : "";
+        there += beginning_of(record_[i], 40);
       }
       return bad_input("{}: no column \"{}\"; there are {}", name_, column, there);
     };
@@ -258,7 +263,7 @@ class WarcSource final : public RecordSource {
     // 3. The contents.
     if (type != "conversion") {
       QT_TRY(pass_over(*length));
-      append_json_line(kLeftOutField, fmt::format("WARC record of type {}", type.substr(0, 40)),
+      append_json_line(kLeftOutField, fmt::format("WARC record of type {}", beginning_of(type, 40)),
                        lines);
       return true;
     }

@@ -10,6 +10,8 @@ namespace quintet {
 namespace {
 
 constexpr std::size_t kLeastRead = 64 << 10;
+// In so many bytes at the end of what is there, a boundary may begin whose other bytes come later.
+constexpr std::size_t kBoundaryBegins = 2;
 
 std::int64_t count_lines(std::string_view text) {
   return static_cast<std::int64_t>(count_bytes(text, [](char c) { return c == '\n'; }));
@@ -112,12 +114,10 @@ Status TextBlocks::fill_from_file(TextBlock& block) {
       break;
     }
     if (const std::size_t boundary = last_boundary(part, format, searched)) end = begin + boundary;
-    searched = part.size() - std::min<std::size_t>(part.size(), 2);
+    searched = part.size() - std::min(part.size(), kBoundaryBegins);
     if (end == 0 && part.size() > kMaxDocumentBytes) {
       block.too_long.push_back({file, position_.line});
-      position_.offset += part.size();
-      position_.line += count_lines(part);
-      text.set_size(begin);
+      drop(block, begin, searched);
       return skip_long_line(block);
     }
   }
@@ -135,25 +135,28 @@ Status TextBlocks::skip_long_line(TextBlock& block) {
   const std::size_t begin = text.size();
   const TextFormat format = files_[indices_[position_.file]].format;
   for (bool done = false; !done;) {
+    text.append(rest_.span());
     QT_TRY(read_more(block, kLeastRead));
     const std::string_view part(text.data() + begin, text.size() - begin);
-    std::size_t drop = first_boundary(part, format);
-    done = drop > 0 || at_end_;
-    if (drop == 0) {
-      // A boundary may begin in the last two bytes.
-      drop = at_end_ ? part.size() : part.size() - std::min<std::size_t>(part.size(), 2);
+    std::size_t bytes = first_boundary(part, format);
+    done = bytes > 0 || at_end_;
+    if (bytes == 0) {
+      bytes = at_end_ ? part.size() : part.size() - std::min(part.size(), kBoundaryBegins);
     }
-    position_.offset += drop;
-    position_.line += count_lines(part.substr(0, drop));
-    rest_.clear();
-    rest_.append({part.data() + drop, part.size() - drop});
-    text.set_size(begin);
-    if (!done) {
-      text.append(rest_.span());
-      rest_.clear();
-    }
+    drop(block, begin, bytes);
   }
   return {};
+}
+
+// Takes what was read from `begin` on out of the block again: so many bytes are passed over, and
+// what comes after them is the rest.
+void TextBlocks::drop(TextBlock& block, std::size_t begin, std::size_t bytes) {
+  const std::string_view part(block.text.data() + begin, block.text.size() - begin);
+  position_.offset += bytes;
+  position_.line += count_lines(part.substr(0, bytes));
+  rest_.clear();
+  rest_.append({part.data() + bytes, part.size() - bytes});
+  block.text.set_size(begin);
 }
 
 }  // namespace quintet

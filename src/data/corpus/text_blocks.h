@@ -73,6 +73,7 @@ class TextBlocks {
   Status read_more(TextBlock& block, std::size_t want);
   Status fill_from_file(TextBlock& block);
   Status skip_long_line(TextBlock& block);
+  void drop(TextBlock& block, std::size_t begin, std::size_t bytes);
 
   std::span<const InputFile> files_;
   std::vector<std::uint32_t> indices_;

@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "data/corpus/text_blocks.h"
+#include "data/tokenizer/utf8.h"
 
 namespace quintet {
 namespace {
@@ -49,20 +50,27 @@ class Sample {
 template <class Body>
 void for_each_sentence(std::string_view document, const Body& body) {
   while (!document.empty()) {
-    std::size_t end = std::min(document.find('\n'), document.size());
-    std::size_t next = end + 1;
-    if (end > kMaxSentenceBytes) {
-      end = kMaxSentenceBytes;
-      const std::size_t space = document.rfind(' ', end);
-      if (space != std::string_view::npos && space > kMaxSentenceBytes / 2) {
-        end = space;
-      } else {
-        while (end > 1 && (static_cast<unsigned char>(document[end]) & 0xC0) == 0x80) --end;
+    std::string_view line = document.substr(0, document.find('\n'));
+    document.remove_prefix(std::min(line.size() + 1, document.size()));
+    while (!line.empty()) {
+      std::string_view sentence = line;
+      if (line.size() > kMaxSentenceBytes) {
+        const std::size_t space = line.rfind(' ', kMaxSentenceBytes);
+        sentence = space != std::string_view::npos && space > kMaxSentenceBytes / 2
+                       ? line.substr(0, space)
+                       : beginning_of(line, kMaxSentenceBytes);
       }
-      next = end;
+      body(sentence);
+      line.remove_prefix(sentence.size());
     }
-    if (end > 0) body(document.substr(0, end));
-    document.remove_prefix(std::min(next, document.size()));
+  }
+}
+
+// The library marks what is unknown to it with U+2585, and drops sentences that have it already.
+void replace_reserved(std::string& sentence) {
+  constexpr std::string_view kReserved = "\xE2\x96\x85";
+  for (std::size_t at = 0; (at = sentence.find(kReserved, at)) != std::string::npos;) {
+    sentence.replace(at, kReserved.size(), " ");
   }
 }
 
@@ -120,6 +128,7 @@ Result<TrainingText> read_training_text(
   }
   text.kept_bytes = sample.bytes();
   text.sentences = sample.take();
+  for (std::string& sentence : text.sentences) replace_reserved(sentence);
   if (text.sentences.empty()) {
     return bad_input("{}: no text to train on; {} bad lines, {} too long",
                      options.inputs.names.front(), text.bad_lines, text.too_long);

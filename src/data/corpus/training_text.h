@@ -23,7 +23,7 @@ struct TrainingTextOptions {
 
 struct TrainingText {
   // Documents; longer ones in pieces that the library takes, cut where there is a space if
-  // possible.
+  // possible, and with a space for each U+2585, which the library keeps to itself.
   std::vector<std::string> sentences;
   std::uint64_t documents = 0, bytes = 0;  // that were read
   std::uint64_t kept_bytes = 0;

@@ -141,12 +141,11 @@ void CorpusConfig::list(FieldList& fields) {
   objective.list(fields);
 }
 
-std::vector<std::string> CorpusConfig::folders() const {
+Result<std::vector<std::string>> CorpusConfig::folders() const {
   std::vector<std::string> all;
   for (const std::string& text : mixture) {
-    if (const auto entry = MixtureEntry::parse(text); entry.ok()) {
-      all.push_back(entry.value().folder);
-    }
+    QT_ASSIGN(MixtureEntry entry, MixtureEntry::parse(text));
+    all.push_back(std::move(entry.folder));
   }
   if (all.empty()) all.push_back(folder);
   return all;

@@ -35,8 +35,8 @@ struct CorpusConfig {
   std::vector<std::string> mode_tokens;
   ObjectiveConfig objective;
 
-  // Of all corpora that it names: one, or the mixture's.
-  std::vector<std::string> folders() const;
+  // Of all corpora that it names: one, or the mixture's, whose entries may have mistakes.
+  Result<std::vector<std::string>> folders() const;
   // Adds its fields to the section at hand.
   void list(FieldList& fields);
 };

@@ -52,6 +52,16 @@ inline bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+// The beginning of `text`, at most so many bytes of it, cut between characters.
+inline std::string_view beginning_of(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  // A character has at most three bytes after its first; what goes on for longer is none.
+  for (std::size_t end = bytes; end > 0 && bytes - end <= 3; --end) {
+    if ((static_cast<std::uint8_t>(text[end]) & 0xC0) != 0x80) return text.substr(0, end);
+  }
+  return text.substr(0, bytes);
+}
+
 inline void append_utf8(char32_t code, std::string& out) {
   const auto c = static_cast<std::uint32_t>(code);
   const auto put = [&out](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
