@@ -90,13 +90,13 @@ TEST(Faults, ARankWhoseMainThreadHangsIsNamedWithItsOp) {
 // By what they say all of them wait: only the processor time tells who does not.
 TEST(Faults, ARankThatStopsWhileItWaitsIsNamed) {
   for (const char* rank : {"0", "1", "2"}) {
-    const auto run =
-        run_shell(std::string("QUINTET_FAULT='stall ") + rank +
-                  " 3' " QUINTET_BINARY " launch -n 3 --threads 1 --" + kSmallRun +
-                  "--micro-batch 2 --set train.steps=5 --set parallel.timeout=1");
+    const auto run = run_shell(std::string("QUINTET_FAULT='stall ") + rank +
+                               " 3' " QUINTET_BINARY " launch -n 3 --threads 1 --" + kSmallRun +
+                               "--micro-batch 2 --set train.steps=5 --set parallel.timeout=1");
     expect_end(run, 8, std::string("rank ") + rank + " has been stuck for ");
-    EXPECT_TRUE(run.says("in step 3, in comparing notes with the other ranks; its main thread "
-                         "does not run"))
+    EXPECT_TRUE(
+        run.says("in step 3, in comparing notes with the other ranks; its main thread "
+                 "does not run"))
         << run.output;
   }
 }
