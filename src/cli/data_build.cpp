@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/data_tables.h"
 #include "cli/interrupt.h"
-#include "cli/whole_number.h"
+#include "cli/number_checks.h"
 #include "data/corpus/build.h"
 #include "data/corpus/shard.h"
 

@@ -1,7 +1,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/commands.h"
-#include "cli/whole_number.h"
+#include "cli/number_checks.h"
 #include "data/sample_text.h"
 
 namespace quintet {

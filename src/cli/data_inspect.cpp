@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data_tables.h"
-#include "cli/whole_number.h"
+#include "cli/number_checks.h"
 #include "data/loader/corpus_source.h"
 #include "data/loader/example_text.h"
 #include "data/tokenizer/tokenizer.h"

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "data/loader/example_text.h"
 #include "data/tokenizer/model_tokenizer.h"
 #include "generate/generator.h"
@@ -23,17 +24,6 @@ struct GenerateCommand {
   double temperature = 0, top_p = 1, length_penalty = 1;
   bool ids = false, json = false;
 };
-
-// CLI::Range takes nan for a number in any range.
-CLI::Validator number_between(double least, double most) {
-  return {[=](std::string& text) {
-            double number = 0;
-            if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most)
-              return std::string();
-            return fmt::format("{}: expected a number between {} and {}", text, least, most);
-          },
-          fmt::format("FLOAT in [{} - {}]", least, most)};
-}
 
 // What turns text into a source and a result into text; none when ids are given.
 class TextCodec {

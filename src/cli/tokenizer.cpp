@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/data_tables.h"
 #include "cli/interrupt.h"
-#include "cli/whole_number.h"
+#include "cli/number_checks.h"
 #include "data/corpus/training_text.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/quick_model.h"
