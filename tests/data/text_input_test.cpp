@@ -319,8 +319,12 @@ TEST(Documents, BadJsonLinesAreNamed) {
 
 // Nobody wrote the JSON that records become.
 TEST(Documents, BadTextOfRecordsIsNotCalledJson) {
-  EXPECT_EQ(documents_of("a.csv", "text\ncaf\xe9\nb\n"),
-            (Found{"b@2", "!not valid text: The input is not valid UTF-8@1"}));
+  const Found found = documents_of("a.csv", "text\ncaf\xe9\nb\n");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], "b@2");
+  // (What the library says of it differs from version to version.)
+  EXPECT_TRUE(found[1].starts_with("!not valid text: ")) << found[1];
+  EXPECT_TRUE(found[1].ends_with(" is not valid UTF-8@1")) << found[1];
 }
 
 TEST(Documents, DamagedJsonNeverHurts) {
